@@ -1,0 +1,70 @@
+// Package query holds the one query tree of weft, its limits, and the query-string parser that makes a tree.
+//
+// Every front translates into this tree. Text in it is as the caller wrote it: analysing text with a field's tokenizer is the
+// work of whoever runs the query against an index, since only there the schema is known.
+//
+// Trees are immutable once made and safe for concurrent use.
+package query
+
+// Node is a query: one of the pointer types of this package.
+type Node interface{ node() }
+
+type (
+	// Term matches documents whose field holds every token of Text; the tokens' scores add up. With an empty Field it searches
+	// the default fields and its score is the sum over them in schema order.
+	Term struct{ Field, Text string }
+
+	// Match matches documents whose field holds at least one (or with All every) token of Text. A repeated token weighs its count.
+	Match struct {
+		Field, Text string
+		All         bool
+		MaxTerms    int // keep only the rarest so many tokens by document frequency; 0 = no cap
+	}
+
+	// Phrase matches the tokens of Text at their distances; slop s lets every later token stand within ±s of its place.
+	Phrase struct {
+		Field, Text string
+		Slop        uint32
+	}
+
+	// Prefix matches documents that hold a token beginning with Text (passed through the field's normalisation).
+	Prefix struct{ Field, Text string }
+
+	// Range matches documents with a column value between two bounds; a nil bound is open. It scores 1.
+	Range struct {
+		Field    string
+		Min, Max *Bound
+	}
+
+	// Exists matches documents that have a value for the field. It scores 1.
+	Exists struct{ Field string }
+
+	// All matches every document with score 1.
+	All struct{}
+
+	// Bool combines queries: every Must and Filter has to match, no MustNot may; with no Must and no Filter at least one Should
+	// has to. The score is the sum over Must then Should in order; Filter and MustNot add nothing.
+	Bool struct{ Must, Should, MustNot, Filter []Node }
+
+	// Boost multiplies the score of Query, by any finite factor.
+	Boost struct {
+		Query  Node
+		Factor float32
+	}
+)
+
+// Bound is one end of a range. Value is text as the caller wrote it; it is converted to the field's type, exactly, when the query runs.
+type Bound struct {
+	Value     string
+	Exclusive bool
+}
+
+func (*Term) node()   {}
+func (*Match) node()  {}
+func (*Phrase) node() {}
+func (*Prefix) node() {}
+func (*Range) node()  {}
+func (*Exists) node() {}
+func (*All) node()    {}
+func (*Bool) node()   {}
+func (*Boost) node()  {}
