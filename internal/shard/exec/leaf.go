@@ -1,0 +1,125 @@
+// Package exec runs queries over the leaves of a snapshot: segments with their live documents, and memtables.
+//
+// It analyses the text leaves of a query, gathers integer statistics, plans an iterator for each leaf and keeps the best
+// documents in one order, score descending then key ascending. Pruning skips only what provably cannot enter the answer, so
+// a pruned search and an exhaustive one return the same documents with the same bits.
+//
+// A search holds no state between calls; leaves must not change while it runs.
+package exec
+
+import (
+	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/segment/bitset"
+)
+
+// Leaf is one searchable part of a snapshot.
+type Leaf interface {
+	// NumDocs is the bound of document numbers: they run from 0 to NumDocs−1.
+	NumDocs() uint32
+	// Live is the set of live documents; nil when all are.
+	Live() bitset.Set
+	// LiveDocs is the number of live documents.
+	LiveDocs() uint32
+	// KeyOrdered tells whether document order is key order.
+	KeyOrdered() bool
+	// FieldStats are those of the live documents.
+	FieldStats(field int) score.FieldStats
+	// DocFreq is the number of live documents that hold the term.
+	DocFreq(field int, term []byte) (uint64, error)
+	// Postings finds the list of a term; it may name dead documents.
+	Postings(field int, term []byte) (segment.Postings, bool)
+	// ScanTerms calls fn for each term with the prefix, ascending, with its physical document frequency, until fn returns
+	// false. The bytes of the term die when fn returns.
+	ScanTerms(field int, prefix []byte, fn func(term []byte, df uint32) bool) error
+	// Lengths holds the tokens of each document in the field, for every document number; nil if the leaf has none.
+	Lengths(field int) []uint16
+	// Present returns a test for documents that have a value for the field; nil when none has.
+	Present(field int) func(doc uint32) bool
+	// NumColumn and StrColumn return a field's column; nil when the leaf has none.
+	NumColumn(field int) NumColumn
+	StrColumn(field int) StrColumn
+	// Key appends the primary key of a document to dst.
+	Key(doc uint32, dst []byte) []byte
+	// Source appends the stored source of a document to dst; nil if none is kept.
+	Source(doc uint32, dst []byte) ([]byte, error)
+	// Err is the first damage met while reading the leaf.
+	Err() error
+}
+
+// NumColumn holds numbers in the order-preserving encoding of package schema.
+type NumColumn interface {
+	// Values appends the values of a document.
+	Values(doc uint32, dst []uint64) []uint64
+	// NumBlocks counts the blocks of ColumnBlock documents.
+	NumBlocks() int
+	// BlockRange gives the least and greatest value of a block; ok is false when it has none.
+	BlockRange(b int) (lo, hi uint64, ok bool)
+}
+
+// ColumnBlock is the number of documents in a block of a column.
+const ColumnBlock = 1024
+
+// StrColumn holds text values as ordinals of a sorted dictionary.
+type StrColumn interface {
+	NumOrds() int
+	// Seek returns the first ordinal whose value is not below value, and whether it is equal.
+	Seek(value []byte) (ord int, exact bool)
+	// Lookup appends the value of an ordinal.
+	Lookup(ord int, dst []byte) []byte
+	// Ords appends the ordinals of a document's values, in the order they were given.
+	Ords(doc uint32, dst []uint32) []uint32
+}
+
+// TotalMode says how exactly the number of matches is wanted.
+type TotalMode uint8
+
+// Total modes.
+const (
+	TotalExact   TotalMode = iota // every match is counted
+	TotalAtLeast                  // counting may stop at Request.TotalFloor
+	TotalNone                     // the caller wants no total
+)
+
+// Request is one search.
+type Request struct {
+	Query  query.Node
+	Limit  int // hits returned at most
+	Offset int // hits left out before the first returned one
+
+	Total      TotalMode
+	TotalFloor uint64
+
+	// Stats replaces the statistics of the leaves: for the fields and terms it has, and N.
+	Stats *score.Stats
+	// AllowPartial returns what was reached when the context's deadline passes, instead of an error.
+	AllowPartial bool
+	// DefaultFields are searched by terms without a field; nil means every indexed text field in schema order.
+	DefaultFields []string
+	// Exhaustive turns pruning off: every match is scored. The answer is the same.
+	Exhaustive bool
+}
+
+// Hit is one document of an answer.
+type Hit struct {
+	Leaf  int
+	Doc   uint32
+	Score float32
+	Key   string
+}
+
+// Total relations.
+const (
+	Exactly = "eq"
+	AtLeast = "gte"
+)
+
+// Result is the answer of Search.
+type Result struct {
+	Hits          []Hit
+	Total         uint64
+	TotalRelation string // Exactly or AtLeast; empty when no total was asked for
+	Partial       bool   // the deadline passed before everything was searched
+	Notes         []string
+}
