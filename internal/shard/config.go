@@ -1,0 +1,89 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/weft-search/weft/internal/schema"
+)
+
+// Defaults of Config.
+const (
+	DefaultMemtableBytes    = 64 << 20
+	DefaultMergeBytesPerSec = 64 << 20
+	DefaultMaxSegmentBytes  = 5 << 30
+	DefaultPendingBytes     = 64 << 20
+)
+
+// MaxKeyBytes is the longest document key.
+const MaxKeyBytes = 512
+
+// Config says where a shard lives and how much it may use. The zero value of every limit means its default.
+type Config struct {
+	// Dir is the shard's folder: its log and, by default, its object store. It is made if absent.
+	Dir string
+	// Namespace and Collection name the shard's head in the store; "default" if empty.
+	Namespace, Collection string
+	// Schema is what a new shard is created with. A shard that exists has its own and ignores it.
+	Schema *schema.Schema
+
+	// MemtableBytes is the size at which a memtable is frozen and flushed. At most two memtables exist: when the second is
+	// full before the first is flushed, writes are refused with ErrOverloaded.
+	MemtableBytes int64
+	// PendingBytes bounds the document bytes of all Apply calls that are under way.
+	PendingBytes int64
+	// MaxSegmentBytes is the largest segment that background merging makes.
+	MaxSegmentBytes int64
+	// MergeBytesPerSec limits what background merging writes, so that searches and the log keep the disk. Negative = no limit.
+	MergeBytesPerSec int64
+	// NoBackground turns off flushing and merging by themselves; Flush and Merge still work.
+	NoBackground bool
+	// Clock returns a candidate commit timestamp; the shard raises it above all it has used. Nil: microseconds since the epoch.
+	Clock func() uint64
+	// Log receives what happens in the background. Nil: nothing is logged.
+	Log *slog.Logger
+}
+
+// ensureDefaults returns a copy with every zero limit replaced.
+func (c Config) ensureDefaults() Config {
+	if c.Namespace == "" {
+		c.Namespace = "default"
+	}
+	if c.Collection == "" {
+		c.Collection = "default"
+	}
+	if c.MemtableBytes == 0 {
+		c.MemtableBytes = DefaultMemtableBytes
+	}
+	if c.PendingBytes == 0 {
+		c.PendingBytes = DefaultPendingBytes
+	}
+	if c.MaxSegmentBytes == 0 {
+		c.MaxSegmentBytes = DefaultMaxSegmentBytes
+	}
+	if c.MergeBytesPerSec == 0 {
+		c.MergeBytesPerSec = DefaultMergeBytesPerSec
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// validate returns every complaint about a config with its defaults set.
+func (c Config) validate() error {
+	var errs []error
+	if c.Dir == "" {
+		errs = append(errs, errors.New("dir is empty"))
+	}
+	for _, l := range []struct {
+		name string
+		v    int64
+	}{{"memtable bytes", c.MemtableBytes}, {"pending bytes", c.PendingBytes}, {"max segment bytes", c.MaxSegmentBytes}} {
+		if l.v < 0 {
+			errs = append(errs, fmt.Errorf("%s: %d is negative", l.name, l.v))
+		}
+	}
+	return errors.Join(errs...)
+}
