@@ -14,26 +14,6 @@ DATA spread<>+24(SB)/4, $0x07060504
 DATA spread<>+28(SB)/4, $0x07060504
 GLOBL spread<>(SB), RODATA|NOPTR, $32
 
-DATA threes<>+0(SB)/4, $0x00000003
-DATA threes<>+4(SB)/4, $0x00000003
-DATA threes<>+8(SB)/4, $0x00000003
-DATA threes<>+12(SB)/4, $0x00000003
-DATA threes<>+16(SB)/4, $0x00000003
-DATA threes<>+20(SB)/4, $0x00000003
-DATA threes<>+24(SB)/4, $0x00000003
-DATA threes<>+28(SB)/4, $0x00000003
-GLOBL threes<>(SB), RODATA|NOPTR, $32
-
-DATA sevens<>+0(SB)/4, $0x00000007
-DATA sevens<>+4(SB)/4, $0x00000007
-DATA sevens<>+8(SB)/4, $0x00000007
-DATA sevens<>+12(SB)/4, $0x00000007
-DATA sevens<>+16(SB)/4, $0x00000007
-DATA sevens<>+20(SB)/4, $0x00000007
-DATA sevens<>+24(SB)/4, $0x00000007
-DATA sevens<>+28(SB)/4, $0x00000007
-GLOBL sevens<>(SB), RODATA|NOPTR, $32
-
 DATA upper<>+0(SB)/4, $0x00000000
 DATA upper<>+4(SB)/4, $0x00000000
 DATA upper<>+8(SB)/4, $0x00000000
@@ -49,10 +29,10 @@ GLOBL upper<>(SB), RODATA|NOPTR, $32
 	VPADDD Y4, in, Y3 \
 	VPSHUFB Y8, Y3, Y4 \
 	VPADDD Y4, Y3, Y3 \
-	VPERMD Y3, Y9, Y4 \
-	VPERMD Y3, Y10, Y5 \
+	VPSHUFD $0xff, Y3, Y4 \
+	VPERM2I128 $1, Y4, Y4, Y5 \
 	VPADDD Y7, Y3, Y3 \
-	VPAND Y11, Y4, Y6 \
+	VPAND Y9, Y5, Y6 \
 	VPADDD Y6, Y3, Y3 \
 	VPADDD Y5, Y4, Y4 \
 	VPADDD Y4, Y7, Y7
@@ -5455,9 +5435,7 @@ TEXT ·unpackDeltas1AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $31, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VPMOVZXWD 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -5534,9 +5512,7 @@ TEXT ·unpackDeltas2AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $30, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -5613,9 +5589,7 @@ TEXT ·unpackDeltas3AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $29, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -5695,9 +5669,7 @@ TEXT ·unpackDeltas4AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $28, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -5773,9 +5745,7 @@ TEXT ·unpackDeltas5AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $27, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -5858,9 +5828,7 @@ TEXT ·unpackDeltas6AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $26, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -5943,9 +5911,7 @@ TEXT ·unpackDeltas7AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $25, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -6031,9 +5997,7 @@ TEXT ·unpackDeltas8AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $24, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -6107,9 +6071,7 @@ TEXT ·unpackDeltas9AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $23, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -6198,9 +6160,7 @@ TEXT ·unpackDeltas10AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $22, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -6289,9 +6249,7 @@ TEXT ·unpackDeltas11AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $21, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -6383,9 +6341,7 @@ TEXT ·unpackDeltas12AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $20, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -6473,9 +6429,7 @@ TEXT ·unpackDeltas13AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $19, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -6570,9 +6524,7 @@ TEXT ·unpackDeltas14AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $18, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -6667,9 +6619,7 @@ TEXT ·unpackDeltas15AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $17, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -6767,9 +6717,7 @@ TEXT ·unpackDeltas16AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $16, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -6839,9 +6787,7 @@ TEXT ·unpackDeltas17AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $15, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -6943,9 +6889,7 @@ TEXT ·unpackDeltas18AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $14, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -7046,9 +6990,7 @@ TEXT ·unpackDeltas19AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $13, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -7153,9 +7095,7 @@ TEXT ·unpackDeltas20AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $12, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -7255,9 +7195,7 @@ TEXT ·unpackDeltas21AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $11, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -7365,9 +7303,7 @@ TEXT ·unpackDeltas22AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $10, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -7474,9 +7410,7 @@ TEXT ·unpackDeltas23AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $9, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -7587,9 +7521,7 @@ TEXT ·unpackDeltas24AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $8, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -7687,9 +7619,7 @@ TEXT ·unpackDeltas25AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $7, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -7803,9 +7733,7 @@ TEXT ·unpackDeltas26AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $6, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -7918,9 +7846,7 @@ TEXT ·unpackDeltas27AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $5, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -8037,9 +7963,7 @@ TEXT ·unpackDeltas28AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $4, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -8151,9 +8075,7 @@ TEXT ·unpackDeltas29AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $3, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -8273,9 +8195,7 @@ TEXT ·unpackDeltas30AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $2, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -8394,9 +8314,7 @@ TEXT ·unpackDeltas31AVX2(SB), NOSPLIT, $0-20
 	VPCMPEQD Y0, Y0, Y0
 	VPSRLD $1, Y0, Y0
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	VPAND Y0, Y1, Y3
 	SUMS(Y3)
@@ -8517,9 +8435,7 @@ TEXT ·unpackDeltas32AVX2(SB), NOSPLIT, $0-20
 	VMOVD AX, X7
 	VPBROADCASTD X7, Y7
 	VMOVDQU spread<>(SB), Y8
-	VMOVDQU threes<>(SB), Y9
-	VMOVDQU sevens<>(SB), Y10
-	VMOVDQU upper<>(SB), Y11
+	VMOVDQU upper<>(SB), Y9
 	VMOVDQU 0(SI), Y1
 	SUMS(Y1)
 	VMOVDQU Y3, 0(DI)

@@ -91,8 +91,11 @@ func UnpackDeltas(v *[128]uint32, src []byte, width uint8, base uint32) {
 
 func unpackAddScalar(v *[128]uint32, src []byte, width uint8, add uint32) {
 	unpackScalar(v, src, width)
-	for i := range v {
+	for i := 0; i < Len; i += 4 {
 		v[i] += add
+		v[i+1] += add
+		v[i+2] += add
+		v[i+3] += add
 	}
 }
 

@@ -60,7 +60,7 @@ func stubFile() ([]byte, error) {
 //	Y0 the mask of width bits        Y1-Y2 packed words, even and odd   Y3-Y6 scratch
 //	Y7 the addend, or the carry: the last value of the row before, in all lanes
 //	Y8 the byte shuffle that brings element 1 of a half to elements 2 and 3, zero elsewhere
-//	Y9 eight times index 3           Y10 eight times index 7            Y11 ones in the upper half
+//	Y9 ones in the upper half
 func asmFile() []byte {
 	var b bytes.Buffer
 	b.WriteString(header + tag + "#include \"textflag.h\"\n")
@@ -73,8 +73,6 @@ func asmFile() []byte {
 	}
 	const none = 0x80808080 // VPSHUFB gives zero where the top bit of the index is set
 	data("spread", []uint32{none, none, 0x07060504, 0x07060504, none, none, 0x07060504, 0x07060504})
-	data("threes", []uint32{3, 3, 3, 3, 3, 3, 3, 3})
-	data("sevens", []uint32{7, 7, 7, 7, 7, 7, 7, 7})
 	data("upper", []uint32{0, 0, 0, 0, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff})
 	b.WriteString(sums)
 	for _, op := range ops {
@@ -86,19 +84,19 @@ func asmFile() []byte {
 }
 
 // sums is the macro for the prefix sum of one row. Its input is not changed, its result is in Y3. Written a to h, the
-// row goes from a b c d | e f g h to a ab c cd | e ef g gh, then to a ab abc abcd | e ef efg efgh. The sum of the
-// lower half goes to the upper one. Both sums go to the carry apart from the values, so that the chain from row to row
-// is one addition.
+// row goes from a b c d | e f g h to a ab c cd | e ef g gh, then to a ab abc abcd | e ef efg efgh. The sums
+// abcd and efgh are spread over their halves and swapped: abcd is added to the upper half. Both go to the carry apart
+// from the values, so that the chain from row to row is one addition.
 const sums = `
 #define SUMS(in) \
 	VPSLLQ $32, in, Y4 \
 	VPADDD Y4, in, Y3 \
 	VPSHUFB Y8, Y3, Y4 \
 	VPADDD Y4, Y3, Y3 \
-	VPERMD Y3, Y9, Y4 \
-	VPERMD Y3, Y10, Y5 \
+	VPSHUFD $0xff, Y3, Y4 \
+	VPERM2I128 $1, Y4, Y4, Y5 \
 	VPADDD Y7, Y3, Y3 \
-	VPAND Y11, Y4, Y6 \
+	VPAND Y9, Y5, Y6 \
 	VPADDD Y6, Y3, Y3 \
 	VPADDD Y5, Y4, Y4 \
 	VPADDD Y4, Y7, Y7
@@ -126,9 +124,7 @@ func routine(b *bytes.Buffer, op, arg string, w int) {
 	}
 	if op == "unpackDeltas" {
 		ins("VMOVDQU spread<>(SB), Y8")
-		ins("VMOVDQU threes<>(SB), Y9")
-		ins("VMOVDQU sevens<>(SB), Y10")
-		ins("VMOVDQU upper<>(SB), Y11")
+		ins("VMOVDQU upper<>(SB), Y9")
 	}
 	reg := func(k int) int { return 1 + k%2 }
 	load := func(k int) {
