@@ -1,0 +1,157 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/weft-search/weft/internal/obs"
+)
+
+// Config says where a node lives, where it listens and how much it may use. The zero value of every field but DataDir means its
+// default.
+type Config struct {
+	// DataDir is the folder that the node owns alone: identity, lock, catalog and indexes. It is made if absent.
+	DataDir string
+	// HTTPAddr is the address to listen on, host:port; port 0 picks a free one. Empty: the node does not listen, and its
+	// calls are reached through Handler.
+	HTTPAddr string
+	// Version is shown by /healthz and the metrics.
+	Version string
+	// Log receives what happens. Nil: nothing is logged.
+	Log *slog.Logger
+	// Metrics is where the node counts. Nil: a registry of its own.
+	Metrics *obs.Metrics
+	// SlowSearch is the time from which a search is logged as slow, without its text. Negative: never.
+	SlowSearch time.Duration
+
+	Limits Limits
+	Engine Engine
+}
+
+// Engine is what every index of the node is given.
+type Engine struct {
+	// MemtableBytes is the memory at which an index writes a segment.
+	MemtableBytes int64
+	// MergeBytesPerSec limits what background merging writes, for each index. Negative = no limit.
+	MergeBytesPerSec int64
+	// OpenAtOnce bounds the indexes that are recovered at the same time at start.
+	OpenAtOnce int
+}
+
+// Limits bound what requests may take. A request that would go over one is refused before any effect.
+type Limits struct {
+	Indexes int // indexes that may exist
+
+	Searches     int           // searches that run at once
+	SearchQueue  int           // searches that wait for a place
+	Writes       int           // writes (single documents, deletes, index changes) at once
+	WriteQueue   int           // writes that wait
+	Bulks        int           // bulk loads at once; each holds its place until its stream ends
+	BulkQueue    int           // bulk loads that wait
+	QueueWait    time.Duration // longest wait for a place; a request's own timeout may end it earlier
+	RequestBytes int64         // memory for the bodies of all requests under way
+
+	DocumentBytes int64 // one document, as JSON
+	SearchBytes   int64 // body of a search
+	SchemaBytes   int64 // body of PUT /indexes
+	URLBytes      int   // request target
+	HeaderBytes   int   // all headers of a request
+	BulkErrors    int   // rejected documents listed in one bulk reply
+	BulkIDs       int   // distinct ids a bulk remembers to count duplicates exactly
+
+	Hits          int           // offset + limit
+	SearchTimeout time.Duration // longest timeout_ms that is accepted
+	BulkStall     time.Duration // longest wait for the next bytes of a body, and for room in a full memtable
+	ReplyTime     time.Duration // longest time to take a reply off the socket
+	IdleTime      time.Duration // longest time a connection is kept between requests
+}
+
+// Format is the version of the data folder's layout that this program writes.
+//
+//	1: node.json, LOCK, catalog.json, indexes/
+const Format = 1
+
+// ensureDefaults returns a copy with every zero value replaced.
+func (c Config) ensureDefaults() Config {
+	if c.Log == nil {
+		c.Log = obs.Discard()
+	}
+	if c.Metrics == nil {
+		c.Metrics = obs.NewMetrics(c.Version)
+	}
+	setDefault(&c.SlowSearch, time.Second)
+	cpus := runtime.GOMAXPROCS(0)
+	setDefault(&c.Engine.OpenAtOnce, max(2, cpus))
+
+	l := &c.Limits
+	setDefault(&l.Indexes, 1024)
+	// A search keeps one CPU busy; a few more than there are CPUs fill the gaps of those that wait for the disk.
+	setDefault(&l.Searches, 4*cpus)
+	setDefault(&l.SearchQueue, 256)
+	// Writers wait for an fsync, not for a CPU, and share it: more of them at once cost less each.
+	setDefault(&l.Writes, 64)
+	setDefault(&l.WriteQueue, 256)
+	setDefault(&l.Bulks, 8)
+	setDefault(&l.BulkQueue, 32)
+	setDefault(&l.QueueWait, 5*time.Second)
+	setDefault(&l.RequestBytes, 256<<20)
+	setDefault(&l.DocumentBytes, 16<<20)
+	setDefault(&l.SearchBytes, 1<<20)
+	setDefault(&l.SchemaBytes, 1<<20)
+	setDefault(&l.URLBytes, 64<<10)
+	setDefault(&l.HeaderBytes, 64<<10)
+	setDefault(&l.BulkErrors, 10_000)
+	setDefault(&l.BulkIDs, 8<<20)
+	setDefault(&l.Hits, 10_000)
+	setDefault(&l.SearchTimeout, 10*time.Minute)
+	setDefault(&l.BulkStall, time.Minute)
+	setDefault(&l.ReplyTime, time.Minute)
+	setDefault(&l.IdleTime, 2*time.Minute)
+	return c
+}
+
+// setDefault sets *p to d if it is zero.
+func setDefault[T comparable](p *T, d T) {
+	var zero T
+	if *p == zero {
+		*p = d
+	}
+}
+
+// validate returns every complaint about a config with its defaults set, joined.
+func (c Config) validate() error {
+	var errs []error
+	if c.DataDir == "" {
+		errs = append(errs, errors.New("data folder: empty path"))
+	}
+	l := c.Limits
+	for _, v := range []struct {
+		name string
+		n    int64
+	}{
+		{"indexes", int64(l.Indexes)}, {"searches", int64(l.Searches)}, {"search queue", int64(l.SearchQueue)},
+		{"writes", int64(l.Writes)}, {"write queue", int64(l.WriteQueue)}, {"bulks", int64(l.Bulks)}, {"bulk queue", int64(l.BulkQueue)},
+		{"queue wait", int64(l.QueueWait)}, {"document bytes", l.DocumentBytes}, {"search bytes", l.SearchBytes}, {"schema bytes", l.SchemaBytes},
+		{"url bytes", int64(l.URLBytes)}, {"header bytes", int64(l.HeaderBytes)}, {"bulk errors", int64(l.BulkErrors)}, {"bulk ids", int64(l.BulkIDs)},
+		{"hits", int64(l.Hits)}, {"search timeout", int64(l.SearchTimeout)}, {"bulk stall", int64(l.BulkStall)}, {"reply time", int64(l.ReplyTime)},
+		{"idle time", int64(l.IdleTime)}, {"memtable bytes", c.Engine.MemtableBytes}, {"open at once", int64(c.Engine.OpenAtOnce)},
+	} {
+		if v.n < 0 {
+			errs = append(errs, fmt.Errorf("limit %s: %d is negative", v.name, v.n))
+		}
+	}
+	if least := bulkCharge(l); l.RequestBytes < least {
+		errs = append(errs, fmt.Errorf("limit request bytes: %d is below the %d that one bulk load needs", l.RequestBytes, least))
+	}
+	return errors.Join(errs...)
+}
+
+// bulkChunkBytes is the size of raw documents at which a bulk load applies what it has read.
+const bulkChunkBytes = 4 << 20
+
+// bulkCharge is the memory that one bulk load is charged: a chunk, one line of the greatest length, and the typed documents
+// made of them, which are about as large again.
+func bulkCharge(l Limits) int64 { return 2 * (bulkChunkBytes + l.DocumentBytes) }
