@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-search/weft/internal/obs"
+	"github.com/weft-search/weft/internal/vfs"
 )
 
 // Config says where a node lives, where it listens and how much it may use. The zero value of every field but DataDir means its
@@ -18,6 +19,8 @@ type Config struct {
 	// HTTPAddr is the address to listen on, host:port; port 0 picks a free one. Empty: the node does not listen, and its
 	// calls are reached through Handler.
 	HTTPAddr string
+	// FS is the file system of the data folder. Nil: the operating system's.
+	FS vfs.FS
 	// Version is shown by /healthz and the metrics.
 	Version string
 	// Log receives what happens. Nil: nothing is logged.
@@ -78,6 +81,9 @@ const Format = 1
 func (c Config) ensureDefaults() Config {
 	if c.Log == nil {
 		c.Log = obs.Discard()
+	}
+	if c.FS == nil {
+		c.FS = vfs.OS
 	}
 	if c.Metrics == nil {
 		c.Metrics = obs.NewMetrics(c.Version)

@@ -4,10 +4,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
-	"strconv"
+	"path"
 	"strings"
 	"syscall"
 	"time"
@@ -15,7 +14,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sys/unix"
+
+	"github.com/weft-search/weft/internal/vfs"
 )
 
 // Why a data folder cannot be used. Each comes wrapped in a *DataDirError.
@@ -71,8 +71,8 @@ func (e *DataDirError) Unwrap() []error {
 }
 
 // dirError makes a *DataDirError of an error of the operating system.
-func dirError(path string, err error) error {
-	e := &DataDirError{Path: path, Cause: err}
+func dirError(p string, err error) error {
+	e := &DataDirError{Path: p, Cause: err}
 	switch {
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		e.Reason, e.Advice = ErrDirReadOnly, "make it writable for this user, or name another folder with --data-dir"
@@ -100,19 +100,25 @@ const (
 
 // dataDir is an open, locked data folder.
 type dataDir struct {
+	fs   vfs.FS
 	path string
-	lock *os.File
+	lock io.Closer
 }
 
 // openDataDir makes the folder if needed, locks it and reads or creates its identity. Every error is a *DataDirError.
-func openDataDir(path string) (*dataDir, identity, error) {
-	if err := os.MkdirAll(filepath.Join(path, indexesDir), 0o700); err != nil {
-		return nil, identity{}, dirError(path, err)
+func openDataDir(fsys vfs.FS, dir string) (*dataDir, identity, error) {
+	if err := vfs.MkdirAll(fsys, path.Join(dir, indexesDir)); err != nil {
+		return nil, identity{}, dirError(dir, err)
 	}
-	d := &dataDir{path: path}
-	if err := d.acquire(); err != nil {
-		return nil, identity{}, err
+	// The lock is one of the kernel on an open file: it ends with the process, however that ends.
+	lock, err := fsys.Lock(path.Join(dir, lockFile))
+	if errors.Is(err, vfs.ErrLocked) {
+		return nil, identity{}, &DataDirError{Path: dir, Reason: ErrDirLocked, Advice: "stop it, or name another folder with --data-dir"}
 	}
+	if err != nil {
+		return nil, identity{}, dirError(path.Join(dir, lockFile), err)
+	}
+	d := &dataDir{fs: fsys, path: dir, lock: lock}
 	id, err := d.identity()
 	if err != nil {
 		return nil, identity{}, errors.Join(err, d.release())
@@ -120,75 +126,41 @@ func openDataDir(path string) (*dataDir, identity, error) {
 	return d, id, nil
 }
 
-// acquire takes the lock. It is a lock of the kernel on an open file: it ends with the process, however that ends.
-func (d *dataDir) acquire() error {
-	path := filepath.Join(d.path, lockFile)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return dirError(path, err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		held := make([]byte, 20)
-		n, rerr := f.ReadAt(held, 0)
-		err = errors.Join(err, f.Close())
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return dirError(path, err)
-		}
-		e := &DataDirError{Path: d.path, Reason: ErrDirLocked, Advice: "stop it, or name another folder with --data-dir"}
-		// A read to the end of a short file gives io.EOF with what was read; what is there only helps to find the process.
-		if pid, perr := strconv.Atoi(strings.TrimSpace(string(held[:n]))); perr == nil && (rerr == nil || n > 0) {
-			e.Detail = "process " + strconv.Itoa(pid)
-		}
-		return e
-	}
-	pid := []byte(strconv.Itoa(os.Getpid()) + "\n")
-	if err := f.Truncate(0); err == nil {
-		_, err = f.WriteAt(pid, 0)
-		if err != nil {
-			return errors.Join(dirError(path, err), f.Close())
-		}
-	} else {
-		return errors.Join(dirError(path, err), f.Close())
-	}
-	d.lock = f
-	return nil
-}
-
 // release lets the folder go.
 func (d *dataDir) release() error {
-	if d.lock == nil {
-		return nil
-	}
-	err := d.lock.Close()
-	d.lock = nil
-	if err != nil {
+	if err := d.lock.Close(); err != nil {
 		return fmt.Errorf("close lock of data folder: %w", err)
 	}
 	return nil
 }
 
+func (d *dataDir) file(name string) string { return path.Join(d.path, name) }
+
 func (d *dataDir) identity() (identity, error) {
-	path := filepath.Join(d.path, identityFile)
 	var id identity
-	found, err := readSealed(path, &id)
+	found, err := d.readSealed(identityFile, &id)
 	if err != nil {
 		return identity{}, err
 	}
 	if found {
 		if len(id.ID) != 36 {
-			return identity{}, damaged(path, "the id is not a UUID")
+			return identity{}, damaged(d.file(identityFile), "the id is not a UUID")
 		}
 		return id, nil
 	}
-	if _, err := os.Stat(filepath.Join(d.path, catalogFile)); err == nil {
-		return identity{}, damaged(path, "the file is missing but there is a catalog")
+	_, err = d.fs.Stat(d.file(catalogFile))
+	if err == nil {
+		return identity{}, damaged(d.file(identityFile), "the file is missing but there is a catalog")
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return identity{}, dirError(d.file(catalogFile), err)
 	}
 	id = identity{ID: newUUID(), Created: time.Now().UTC().Truncate(time.Second)}
-	return id, writeSealed(path, id)
+	return id, d.writeSealed(identityFile, id)
 }
 
-func damaged(path, detail string) error {
-	return &DataDirError{Path: path, Reason: ErrDirDamaged, Detail: detail, Advice: "run weft doctor on the folder, or restore the file from a copy"}
+func damaged(p, detail string) error {
+	return &DataDirError{Path: p, Reason: ErrDirDamaged, Detail: detail, Advice: "run weft doctor on the folder, or restore the file from a copy"}
 }
 
 // newUUID returns a random UUID, version 4 (RFC 9562, section 5.4).
@@ -209,93 +181,84 @@ type sealed struct {
 	Content  jsontext.Value `json:"content"`
 }
 
-// maxSealed bounds a file of the node that is read whole.
+// maxSealed bounds a file of the node that is read whole, in bytes.
 const maxSealed = 64 << 20
 
 // readSealed reads a file that writeSealed wrote; found is false if there is none. Errors are *DataDirError.
-func readSealed(path string, out any) (found bool, err error) {
-	st, err := os.Stat(path)
+func (d *dataDir) readSealed(name string, out any) (found bool, err error) {
+	p := d.file(name)
+	st, err := d.fs.Stat(p)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, dirError(path, err)
+		return false, dirError(p, err)
 	}
-	if st.Size() > maxSealed {
-		return false, damaged(path, fmt.Sprintf("%d bytes long", st.Size()))
+	if st.Size > maxSealed {
+		return false, damaged(p, fmt.Sprintf("%d bytes long", st.Size))
 	}
-	raw, err := os.ReadFile(path)
+	raw, err := vfs.ReadFile(d.fs, p)
 	if err != nil {
-		return false, dirError(path, err)
+		return false, dirError(p, err)
 	}
 	var s sealed
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return false, damaged(path, "not a JSON object of the form it was written in")
+		return false, damaged(p, "not a JSON object of the form it was written in")
 	}
 	if s.Format > Format {
-		return false, &DataDirError{Path: path, Reason: ErrDirNewer, Detail: fmt.Sprintf("format %d, this program reads up to %d", s.Format, Format),
+		return false, &DataDirError{Path: p, Reason: ErrDirNewer, Detail: fmt.Sprintf("format %d, this program reads up to %d", s.Format, Format),
 			Advice: "use the version of weft that wrote it, or a later one"}
 	}
 	if s.Format < 1 || s.Checksum != checksum(s.Content) {
-		return false, damaged(path, "the checksum does not match")
+		return false, damaged(p, "the checksum does not match")
 	}
 	if err := json.Unmarshal(s.Content, out, json.RejectUnknownMembers(true)); err != nil {
-		return false, damaged(path, "the content is not what this format holds")
+		return false, damaged(p, "the content is not what this format holds")
 	}
 	return true, nil
 }
 
 func checksum(b []byte) string { return fmt.Sprintf("%016x", xxh3.Hash(b)) }
 
-// writeSealed replaces a file of the node in one step: after a crash there is either the old or the new one. Errors are
-// *DataDirError.
-func writeSealed(path string, content any) error {
+// writeSealed replaces a file of the node in one step: after a crash there is either the old or the new one. Errors of the file
+// system are *DataDirError.
+func (d *dataDir) writeSealed(name string, content any) error {
 	body, err := json.Marshal(content)
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+		return fmt.Errorf("encode %s: %w", name, err)
 	}
 	raw, err := json.Marshal(sealed{Format: Format, Checksum: checksum(body), Content: body})
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+		return fmt.Errorf("encode %s: %w", name, err)
 	}
-	if err := replaceFile(path, append(raw, '\n')); err != nil {
-		return dirError(path, err)
+	if err := vfs.WriteFile(d.fs, d.file(name), append(raw, '\n')); err != nil {
+		return dirError(d.file(name), err)
 	}
 	return nil
 }
 
-// replaceFile writes a temporary file, syncs it, renames it over path and syncs the folder.
-func replaceFile(path string, b []byte) (err error) {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
+// removeTree removes a folder with all it holds; one that is not there is no error.
+func (d *dataDir) removeTree(p string) error {
+	entries, err := d.fs.ReadDir(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(tmp))
+		return fmt.Errorf("remove folder: %w", err)
 	}
-	if err := os.Rename(tmp, path); err != nil {
-		return errors.Join(err, os.Remove(tmp))
+	for _, e := range entries {
+		child := path.Join(p, e.Name)
+		if e.Dir {
+			err = d.removeTree(child)
+		} else {
+			err = d.fs.Remove(child)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove folder: %w", err)
+		}
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes the names in a folder durable.
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
+	if err := d.fs.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove folder: %w", err)
 	}
-	err = d.Sync()
-	if cerr := d.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return nil
 }

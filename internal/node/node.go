@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -48,7 +49,7 @@ func New(cfg Config) (*Node, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("node config: %w", err)
 	}
-	dir, self, err := openDataDir(cfg.DataDir)
+	dir, self, err := openDataDir(cfg.FS, filepath.ToSlash(cfg.DataDir))
 	if err != nil {
 		return nil, err
 	}
