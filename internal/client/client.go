@@ -173,10 +173,17 @@ type BulkResult struct {
 }
 
 // Bulk indexes the documents of an NDJSON body in order. Documents that were refused are in Errors; that is not an error of
-// the call.
+// the call, even if it is all of them.
 func (c *Client) Bulk(ctx context.Context, index string, ndjson []byte) (BulkResult, error) {
 	var out BulkResult
 	err := c.call(ctx, http.MethodPost, "/index/bulk", indexParam(index), "application/x-ndjson", ndjson, &out)
+	var p *Problem
+	if errors.As(err, &p) && p.Code == "nothing_applied" {
+		var all BulkResult
+		if json.Unmarshal(p.body, &all) == nil && len(all.Errors) > 0 {
+			return all, nil
+		}
+	}
 	return out, err
 }
 
@@ -202,11 +209,10 @@ type Search struct {
 	DefaultFields []string `json:"default_fields,omitempty"`
 	Limit         int      `json:"limit"`
 	Offset        int      `json:"offset,omitzero"`
-	Filter        []string `json:"filter,omitempty"`
-	Sort          string   `json:"sort,omitempty"`
+	Fields        []string `json:"fields,omitzero"` // members of the source; nil = all, empty = no source
 	AllowPartial  bool     `json:"allow_partial,omitzero"`
-	TimeoutMS     int      `json:"timeout_ms,omitzero"`
-	TrackTotal    string   `json:"track_total,omitempty"`
+	TimeoutMS     int64    `json:"timeout_ms,omitzero"`
+	TrackTotal    string   `json:"track_total,omitempty"` // exact, none, or a number up to which the total is exact
 	Index         string   `json:"-"`
 }
 
@@ -325,6 +331,8 @@ type Problem struct {
 	Position     *int   `json:"position"`
 	RetryAfterMS int64  `json:"retry_after_ms"`
 	RequestID    string `json:"request_id"`
+
+	body []byte
 }
 
 // Error gives the server's own words and the code.
@@ -359,7 +367,7 @@ func problemOf(resp *http.Response, raw []byte) error {
 			p = &Problem{}
 		}
 	}
-	p.Status = resp.StatusCode
+	p.Status, p.body = resp.StatusCode, raw
 	if p.Detail == "" && p.Title == "" && p.Code == "" {
 		const most = 200
 		p.Detail = strings.ToValidUTF8(strings.TrimSpace(string(raw[:min(len(raw), most)])), "\uFFFD")

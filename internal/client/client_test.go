@@ -54,6 +54,20 @@ func TestBulkSendsAndReads(t *testing.T) {
 	}
 }
 
+func TestBulkOfNothingButRejectsIsNoError(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusBadRequest)
+		if _, err := io.WriteString(w, `{"code":"nothing_applied","detail":"no document was applied","failed":1,"errors":[{"line":1,"code":"invalid_id","reason":"empty"}]}`); err != nil {
+			t.Error(err)
+		}
+	})
+	got, err := c.Bulk(context.Background(), "", []byte("{}\n"))
+	if err != nil || got.Failed != 1 || len(got.Errors) != 1 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 func TestProblems(t *testing.T) {
 	for _, tc := range []struct {
 		name, ctype, body, after string
