@@ -1,0 +1,57 @@
+# Every target works in a fresh clone with Go, git and make.
+GO ?= go
+TEST_TIMEOUT ?= 20m
+
+.PHONY: help build demo test short race lint fmt gen fuzz bench bench-check quality crash check clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+
+build: ## build bin/weft
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/weft ./cmd/weft
+
+demo: build ## index the Go standard library's documentation, answer three queries
+	./bin/weft dev --demo --demo-check --http 127.0.0.1:0
+
+test: ## every test, with the race detector
+	$(GO) vet ./...
+	$(GO) test -race -timeout $(TEST_TIMEOUT) ./...
+
+short: ## the quick tests, without the race detector
+	$(GO) test -short ./...
+
+lint: ## vet, staticcheck, gofumpt and dead code
+	$(GO) vet ./...
+	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	@test -z "$$($(GO) tool -modfile=tools/go.mod gofumpt -l cmd internal)" || { $(GO) tool -modfile=tools/go.mod gofumpt -d cmd internal; exit 1; }
+	@out=$$($(GO) tool -modfile=tools/go.mod deadcode -test ./...); test -z "$$out" || { echo "$$out"; exit 1; }
+
+fmt: ## format
+	$(GO) tool -modfile=tools/go.mod gofumpt -w cmd internal
+
+gen: ## make generated code again
+	$(GO) generate ./...
+
+FUZZTIME ?= 5s
+fuzz: ## run every fuzz target for FUZZTIME
+	@set -e; for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; done
+
+bench-check: ## one iteration of every benchmark
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+
+bench: ## weft beside bleve, Lucene and tantivy (long)
+	bench/run.sh
+
+quality: ## nDCG@10 and MAP on Cranfield
+	WEFT_QUALITY=1 $(GO) test -count=1 -v -run TestRankingQuality ./internal/shard/exec
+
+crash: ## 200 rounds of SIGKILL under a write load (long)
+	WEFT_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout 60m -v ./internal/cli/crashtest
+
+check: lint test ## what continuous integration runs
+
+clean: ## remove what the build made
+	rm -rf bin

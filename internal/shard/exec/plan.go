@@ -1,0 +1,583 @@
+package exec
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/text"
+)
+
+// Analyzers gives the analyzer of a text field by field id.
+type Analyzers func(field int) *text.Analyzer
+
+// QueryError says why a well-formed query cannot run against this index. It is the caller's to mend.
+type QueryError struct {
+	Code   string // stable, lower_snake: unknown_field, field_not_searchable, field_not_fast, no_positions, invalid_bound, too_many_tokens
+	Field  string
+	Reason string
+}
+
+// Error implements error.
+func (e *QueryError) Error() string { return fmt.Sprintf("field %q: %s", e.Field, e.Reason) }
+
+// Limits on what one query expands to, checked before any list is read.
+const (
+	MaxTokens      = 1024 // tokens of all text leaves together
+	MaxPrefixTerms = 1024 // terms of a prefix that score (contract: http-and-cli.md, Search); all of them match
+)
+
+type kind uint8
+
+const (
+	kindNone kind = iota
+	kindAll
+	kindTerm
+	kindBool
+	kindPhrase
+	kindPrefix
+	kindNumRange
+	kindStrRange
+	kindExists
+)
+
+// node is a query with its text analysed and its fields resolved.
+type node struct {
+	kind    kind
+	field   int
+	boosted bool
+	boost   float32 // multiplies the score when boosted
+	dropped bool    // kindNone: text without a token, such as a stop word; a Bool leaves it out
+
+	slot int   // kindTerm: number of the scoring leaf in order of summation
+	term int   // kindTerm: index into searcher.terms
+	list []int // kindPhrase: terms of the phrase in order; kindPrefix: every expansion, ascending
+	offs []uint32
+	slop uint32
+	text string // kindPrefix: the normalised prefix
+
+	idf float32 // kindPhrase: sum over its terms
+	rep float32 // kindTerm of a match: how often the token stands in the query text; 1 elsewhere
+
+	must, should, not, filter []*node
+
+	lo, hi         uint64 // kindNumRange, inclusive
+	strLo, strHi   []byte // kindStrRange; nil is open
+	loExcl, hiExcl bool
+}
+
+// term is one token of one field, shared by every place of the query that has it.
+type term struct {
+	field int
+	bytes []byte
+	df    uint64
+	idf   float32
+	posts []leafPostings // one for each leaf
+	score bool           // prefix expansions: among the terms that score
+}
+
+type leafPostings struct {
+	ok bool
+	p  segment.Postings
+}
+
+// fieldParams are the BM25 constants of a field for one request.
+type fieldParams struct {
+	ready      bool
+	k1, b, avg float32
+}
+
+func (s *searcher) plan(q query.Node) (*node, error) {
+	switch q := q.(type) {
+	case nil, *query.All:
+		return &node{kind: kindAll}, nil
+	case *query.Boost:
+		n, err := s.plan(q.Query)
+		if err != nil {
+			return nil, err
+		}
+		if n.boosted {
+			n = &node{kind: kindBool, must: []*node{n}}
+		}
+		n.boosted, n.boost = true, q.Factor
+		return n, nil
+	case *query.Bool:
+		n := &node{kind: kindBool}
+		dropped := 0
+		for _, part := range []struct {
+			in  []query.Node
+			out *[]*node
+		}{{q.Must, &n.must}, {q.Should, &n.should}, {q.MustNot, &n.not}, {q.Filter, &n.filter}} {
+			for _, c := range part.in {
+				cn, err := s.plan(c)
+				if err != nil {
+					return nil, err
+				}
+				if cn.dropped {
+					dropped++
+					continue
+				}
+				*part.out = append(*part.out, cn)
+			}
+		}
+		if len(n.must)+len(n.filter) == 0 && len(n.should) == 0 && len(n.not) == 0 {
+			n.kind, n.dropped = kindNone, dropped > 0
+		}
+		return n, nil
+	case *query.Term:
+		return s.textFields(q.Field, q.Text, func(f int) (*node, error) {
+			return s.tokens(f, q.Text, true, 0)
+		})
+	case *query.Match:
+		return s.textFields(q.Field, q.Text, func(f int) (*node, error) {
+			return s.tokens(f, q.Text, q.All, q.MaxTerms)
+		})
+	case *query.Phrase:
+		return s.textFields(q.Field, q.Text, func(f int) (*node, error) { return s.phrase(f, q) })
+	case *query.Prefix:
+		if q.Field != "" {
+			if f, ok := s.schema.Lookup(q.Field); ok && !searchable(&s.schema.Fields[f]) {
+				return nil, &QueryError{Code: "field_not_searchable", Field: q.Field, Reason: describe(&s.schema.Fields[f]) + " takes no prefix"}
+			}
+		}
+		return s.textFields(q.Field, q.Text, func(f int) (*node, error) { return s.prefix(f, q.Text) })
+	case *query.Exists:
+		f, err := s.lookup(q.Field)
+		if err != nil {
+			return nil, err
+		}
+		return &node{kind: kindExists, field: f}, nil
+	case *query.Range:
+		return s.rangeNode(q)
+	}
+	return nil, fmt.Errorf("plan query: unknown node %T", q)
+}
+
+func (s *searcher) lookup(name string) (int, error) {
+	f, ok := s.schema.Lookup(name)
+	if !ok {
+		return 0, &QueryError{Code: "unknown_field", Field: name, Reason: "the index has no such field"}
+	}
+	return f, nil
+}
+
+func searchable(f *schema.Field) bool { return f.Type == schema.Text && f.Indexed }
+
+// textFields makes a node of one field, or for an empty name the sum over the default fields in schema order. A field without
+// an inverted index but with a column matches by value, with score 1.
+func (s *searcher) textFields(name, value string, make func(f int) (*node, error)) (*node, error) {
+	if name != "" {
+		f, err := s.lookup(name)
+		if err != nil {
+			return nil, err
+		}
+		fd := &s.schema.Fields[f]
+		if searchable(fd) {
+			return make(f)
+		}
+		if fd.Fast {
+			return s.rangeNode(&query.Range{Field: name, Min: &query.Bound{Value: value}, Max: &query.Bound{Value: value}})
+		}
+		return nil, &QueryError{Code: "field_not_searchable", Field: name, Reason: describe(fd) + " has neither a text index nor a column"}
+	}
+	fields, err := s.defaults()
+	if err != nil {
+		return nil, err
+	}
+	if len(fields) == 1 {
+		return make(fields[0])
+	}
+	n := &node{kind: kindBool}
+	dropped := 0
+	for _, f := range fields {
+		c, err := make(f)
+		if err != nil {
+			return nil, err
+		}
+		if c.kind != kindNone {
+			n.should = append(n.should, c)
+		} else if c.dropped {
+			dropped++
+		}
+	}
+	switch len(n.should) {
+	case 0:
+		return &node{kind: kindNone, dropped: dropped == len(fields) && dropped > 0}, nil
+	case 1:
+		return n.should[0], nil
+	}
+	return n, nil
+}
+
+func describe(f *schema.Field) string {
+	switch f.Type {
+	case schema.Text:
+		return "a text field that is not indexed"
+	case schema.U64, schema.I64, schema.F64:
+		return "a number field"
+	case schema.Date:
+		return "a date field"
+	}
+	return "a field of this type"
+}
+
+// defaults returns the fields of a term without a field, in schema order.
+func (s *searcher) defaults() ([]int, error) {
+	if s.defaultFields != nil {
+		return s.defaultFields, nil
+	}
+	names := s.req.DefaultFields
+	if names == nil {
+		names = s.schema.DefaultFields
+	}
+	var out []int
+	if names == nil {
+		for i := range s.schema.Fields {
+			if fd := &s.schema.Fields[i]; fd.Type == schema.Text && fd.Indexed && !fd.Primary {
+				out = append(out, i)
+			}
+		}
+		if out == nil { // nothing but the key
+			if p := s.schema.PrimaryField(); p >= 0 && s.schema.Fields[p].Type == schema.Text && s.schema.Fields[p].Indexed {
+				out = append(out, p)
+			}
+		}
+	}
+	for _, name := range names {
+		f, err := s.lookup(name)
+		if err != nil {
+			return nil, err
+		}
+		if fd := &s.schema.Fields[f]; fd.Type != schema.Text || !fd.Indexed {
+			return nil, &QueryError{Code: "field_not_searchable", Field: name, Reason: describe(fd) + " cannot be a default field"}
+		}
+		out = append(out, f)
+	}
+	sort.Ints(out)
+	out = slices.Compact(out)
+	if out == nil {
+		out = []int{}
+	}
+	s.defaultFields = out
+	return out, nil
+}
+
+// addTerm returns the index of a token in s.terms.
+func (s *searcher) addTerm(field int, text []byte) int {
+	for i := range s.terms {
+		if s.terms[i].field == field && bytes.Equal(s.terms[i].bytes, text) {
+			return i
+		}
+	}
+	return s.newTerm(field, text)
+}
+
+func (s *searcher) newTerm(field int, text []byte) int {
+	at := len(s.arena)
+	s.arena = append(s.arena, text...)
+	s.terms = append(s.terms, term{field: field, bytes: s.arena[at:len(s.arena):len(s.arena)]})
+	return len(s.terms) - 1
+}
+
+func (s *searcher) analyse(field int, value string) ([]text.Token, error) {
+	a := s.analyzers(field)
+	if a == nil {
+		return nil, fmt.Errorf("field %q has no analyzer", s.schema.Fields[field].Name)
+	}
+	toks := a.Query(&s.scratch, value)
+	s.tokenCount += len(toks)
+	if s.tokenCount > MaxTokens {
+		return nil, &QueryError{Code: "too_many_tokens", Field: s.schema.Fields[field].Name,
+			Reason: fmt.Sprintf("the query's text makes more than %d tokens", MaxTokens)}
+	}
+	return toks, nil
+}
+
+func (s *searcher) termNode(field, t int) *node {
+	s.needField(field)
+	n := &node{kind: kindTerm, field: field, term: t, slot: s.slots, rep: 1}
+	s.slots++
+	return n
+}
+
+// tokens makes the node of analysed text: all tokens required, or any of them.
+func (s *searcher) tokens(field int, value string, all bool, maxTerms int) (*node, error) {
+	toks, err := s.analyse(field, value)
+	if err != nil {
+		return nil, err
+	}
+	switch len(toks) {
+	case 0:
+		return &node{kind: kindNone, dropped: true}, nil
+	case 1:
+		return s.termNode(field, s.addTerm(field, toks[0].Text)), nil
+	}
+	n := &node{kind: kindBool}
+	var kids []*node
+	seen := make(map[int]*node, len(toks))
+	for _, tk := range toks {
+		t := s.addTerm(field, tk.Text)
+		if old := seen[t]; old != nil && !all { // a repeated token of a match weighs its count
+			old.rep++
+			continue
+		} else if old != nil {
+			continue
+		}
+		k := s.termNode(field, t)
+		seen[t] = k
+		kids = append(kids, k)
+	}
+	if len(kids) == 1 {
+		return kids[0], nil
+	}
+	if all {
+		n.must = kids
+	} else {
+		n.should = kids
+		if maxTerms > 0 && len(kids) > maxTerms {
+			s.capped = append(s.capped, cappedMatch{n, maxTerms})
+		}
+	}
+	return n, nil
+}
+
+type cappedMatch struct {
+	n   *node
+	max int
+}
+
+func (s *searcher) phrase(field int, q *query.Phrase) (*node, error) {
+	fd := &s.schema.Fields[field]
+	toks, err := s.analyse(field, q.Text)
+	if err != nil {
+		return nil, err
+	}
+	switch len(toks) {
+	case 0:
+		return &node{kind: kindNone, dropped: true}, nil
+	case 1:
+		return s.termNode(field, s.addTerm(field, toks[0].Text)), nil
+	}
+	if fd.Positions != schema.TokenPositions && fd.Positions != schema.FullPositions {
+		return nil, &QueryError{Code: "no_positions", Field: fd.Name,
+			Reason: "a phrase needs token positions; declare the field with indexed<token_position> or indexed<positions>"}
+	}
+	s.needField(field)
+	n := &node{kind: kindPhrase, field: field, slop: q.Slop, slot: s.slots}
+	s.slots++
+	base := toks[0].Pos
+	for _, tk := range toks {
+		n.list = append(n.list, s.addTerm(field, tk.Text))
+		n.offs = append(n.offs, tk.Pos-base)
+	}
+	return n, nil
+}
+
+func (s *searcher) prefix(field int, prefix string) (*node, error) {
+	a := s.analyzers(field)
+	if a == nil {
+		return nil, fmt.Errorf("field %q has no analyzer", s.schema.Fields[field].Name)
+	}
+	p := a.Normalize(prefix)
+	if p == "" {
+		return &node{kind: kindNone, dropped: true}, nil
+	}
+	s.needField(field)
+	n := &node{kind: kindPrefix, field: field, text: p, slot: s.slots}
+	s.slots++
+	s.prefixes = append(s.prefixes, n)
+	return n, nil
+}
+
+func (s *searcher) needField(field int) {
+	for len(s.params) <= field {
+		s.params = append(s.params, fieldParams{})
+	}
+	s.params[field].ready = true
+}
+
+// statistics resolves every term on every leaf and fills the integer statistics: the request's where it has them, else sums over
+// the live documents of the leaves.
+func (s *searcher) statistics() error {
+	for _, n := range s.prefixes {
+		if err := s.expand(n); err != nil {
+			return err
+		}
+	}
+	ext := s.req.Stats
+	s.docs = 0
+	for _, l := range s.leaves {
+		s.docs += uint64(l.LiveDocs())
+	}
+	if ext != nil {
+		s.docs = ext.Docs
+	}
+	for f := range s.params {
+		if !s.params[f].ready {
+			continue
+		}
+		fd := &s.schema.Fields[f]
+		var st score.FieldStats
+		known := false
+		if ext != nil {
+			st, known = ext.Fields[fd.Name]
+		}
+		if !known {
+			for _, l := range s.leaves {
+				st.Add(l.FieldStats(f))
+			}
+		}
+		if s.collect != nil {
+			s.collect.Fields[fd.Name] = st
+		}
+		s.params[f].k1, s.params[f].b, s.params[f].avg = fd.K1, fd.B, score.AvgLen(st)
+	}
+	nl := len(s.leaves)
+	for i := range s.terms {
+		t := &s.terms[i]
+		t.df = 0
+		if t.posts == nil {
+			s.postArena = slices.Grow(s.postArena, nl)
+			at := len(s.postArena)
+			s.postArena = s.postArena[:at+nl]
+			t.posts = s.postArena[at : at+nl : at+nl]
+			for li, l := range s.leaves {
+				t.posts[li].p, t.posts[li].ok = l.Postings(t.field, t.bytes)
+			}
+		}
+		known := false
+		if ext != nil {
+			t.df, known = ext.DF[score.Term{Field: s.schema.Fields[t.field].Name, Text: string(t.bytes)}]
+		}
+		if !known {
+			for li, l := range s.leaves {
+				if !t.posts[li].ok {
+					continue
+				}
+				n, err := s.liveDF(l, t, li)
+				if err != nil {
+					return err
+				}
+				t.df += n
+			}
+		}
+		if s.collect != nil && t.df > 0 {
+			s.collect.DF[score.Term{Field: s.schema.Fields[t.field].Name, Text: string(t.bytes)}] = t.df
+		}
+		t.idf = score.IDF(s.docs, t.df)
+	}
+	for _, n := range s.prefixes {
+		s.rankExpansions(n)
+	}
+	for _, c := range s.capped {
+		c.apply(s)
+	}
+	return nil
+}
+
+// liveDF is the live document frequency of a term on one leaf.
+func (s *searcher) liveDF(l Leaf, t *term, li int) (uint64, error) {
+	if l.Live() == nil {
+		return uint64(t.posts[li].p.DocFreq()), nil
+	}
+	return l.DocFreq(t.field, t.bytes)
+}
+
+// expand lists every term of a prefix on any leaf, ascending.
+func (s *searcher) expand(n *node) error {
+	seen := map[string]bool{}
+	for _, l := range s.leaves {
+		if err := s.check(1); err != nil {
+			return err
+		}
+		err := l.ScanTerms(n.field, []byte(n.text), func(t []byte, _ uint32) bool {
+			if !seen[string(t)] {
+				seen[string(t)] = true
+			}
+			return true
+		})
+		if err != nil {
+			return fmt.Errorf("expand prefix of field %q: %w", s.schema.Fields[n.field].Name, err)
+		}
+	}
+	words := make([]string, 0, len(seen))
+	for w := range seen {
+		words = append(words, w)
+	}
+	slices.Sort(words)
+	n.list = n.list[:0]
+	for _, w := range words {
+		n.list = append(n.list, s.newTerm(n.field, []byte(w)))
+	}
+	return nil
+}
+
+// rankExpansions chooses the terms of a prefix that score: the MaxPrefixTerms of highest global document frequency, of equals the first in byte
+// order. With external statistics the choice is made among all the terms that those list, so that every shard makes the same.
+func (s *searcher) rankExpansions(n *node) {
+	type cand struct {
+		text string
+		df   uint64
+	}
+	name := s.schema.Fields[n.field].Name
+	total := len(n.list)
+	if s.req.Stats == nil {
+		if total <= MaxPrefixTerms {
+			for _, t := range n.list {
+				s.terms[t].score = true
+			}
+			return
+		}
+		s.note(fmt.Sprintf("prefix %q has %d terms; the %d most frequent score", n.text, total, MaxPrefixTerms))
+		order := slices.Clone(n.list)
+		sort.SliceStable(order, func(i, j int) bool { return s.terms[order[i]].df > s.terms[order[j]].df })
+		for _, t := range order[:MaxPrefixTerms] {
+			s.terms[t].score = true
+		}
+		return
+	}
+	var all []cand
+	for t, df := range s.req.Stats.DF {
+		if t.Field == name && strings.HasPrefix(t.Text, n.text) {
+			all = append(all, cand{t.Text, df})
+		}
+	}
+	sort.Slice(all, func(i, j int) bool {
+		if all[i].df != all[j].df {
+			return all[i].df > all[j].df
+		}
+		return all[i].text < all[j].text
+	})
+	if len(all) > MaxPrefixTerms {
+		s.note(fmt.Sprintf("prefix %q has %d terms; the %d most frequent score", n.text, len(all), MaxPrefixTerms))
+		all = all[:MaxPrefixTerms]
+	}
+	keep := make(map[string]bool, len(all))
+	for _, c := range all {
+		keep[c.text] = true
+	}
+	for _, t := range n.list {
+		s.terms[t].score = keep[string(s.terms[t].bytes)]
+	}
+}
+
+// apply keeps the rarest terms of a match; absent ones go last, equals stay in the order of the text.
+func (c cappedMatch) apply(s *searcher) {
+	order := slices.Clone(c.n.should)
+	rank := func(n *node) uint64 {
+		if df := s.terms[n.term].df; df > 0 {
+			return df
+		}
+		return ^uint64(0)
+	}
+	sort.SliceStable(order, func(i, j int) bool { return rank(order[i]) < rank(order[j]) })
+	order = order[:c.max]
+	sort.Slice(order, func(i, j int) bool { return order[i].slot < order[j].slot })
+	c.n.should = order
+}

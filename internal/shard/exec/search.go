@@ -1,0 +1,422 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/segment/bitset"
+	"github.com/weft-search/weft/internal/text"
+)
+
+// checkEvery is the work, in postings or documents, between two looks at the context. At some tens of millions of postings a
+// second a caller that left stops costing CPU in about a millisecond.
+const checkEvery = 1 << 15
+
+// MaxWindow bounds Offset+Limit of one request.
+const MaxWindow = 50_000
+
+// searcher is the state of one search. It is pooled: nothing in it outlives the call.
+type searcher struct {
+	ctx       context.Context
+	leaves    []Leaf
+	schema    *schema.Schema
+	analyzers Analyzers
+	req       *Request
+
+	scratch       text.Scratch
+	arena         []byte
+	terms         []term
+	postArena     []leafPostings
+	params        []fieldParams
+	prefixes      []*node
+	capped        []cappedMatch
+	notes         []string
+	defaultFields []int
+	tokenCount    int
+	slots         int
+	docs          uint64
+	collect       *score.Stats
+
+	top    topk
+	slack  float32
+	work   int
+	failed error // what stopped an iterator
+
+	free     []*cursor // cursors of earlier leaves
+	used     []*cursor
+	slotCur  []*cursor
+	req_     []*cursor
+	opt      []*cursor
+	not      []*cursor
+	order    []*cursor
+	bits     bitset.Set
+	acc      []float32
+	ordScr   []uint32
+	numScr   []uint64
+	docsScr  [segment.BlockSize]uint32
+	freqsScr [segment.BlockSize]uint32
+}
+
+var searchers = sync.Pool{New: func() any { return new(searcher) }}
+
+func newSearcher(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers, req *Request) *searcher {
+	s := searchers.Get().(*searcher)
+	s.ctx, s.leaves, s.schema, s.analyzers, s.req = ctx, leaves, sch, an, req
+	return s
+}
+
+// release gives the memory back for the next search, without what it named: a pooled searcher keeps no segment alive.
+func (s *searcher) release() {
+	s.freeCursors()
+	for _, c := range s.free {
+		c.post, c.lens, c.node = segment.Postings{}, nil, nil
+	}
+	if len(s.free) > 256 {
+		s.free = slices.Clone(s.free[:256])
+	}
+	clear(s.terms)
+	clear(s.postArena)
+	clear(s.slotCur)
+	s.ctx, s.leaves, s.schema, s.analyzers, s.req, s.collect = nil, nil, nil, nil, nil, nil
+	s.arena, s.terms, s.postArena, s.params = s.arena[:0], s.terms[:0], s.postArena[:0], s.params[:0]
+	s.prefixes, s.capped, s.notes, s.defaultFields = nil, nil, nil, nil
+	s.tokenCount, s.slots, s.docs, s.work, s.failed = 0, 0, 0, 0, nil
+	s.top.leaves = nil
+	s.slotCur = s.slotCur[:0]
+	searchers.Put(s)
+}
+
+func (s *searcher) note(text string) {
+	if !slices.Contains(s.notes, text) {
+		s.notes = append(s.notes, text)
+	}
+}
+
+// check counts work and looks at the context now and then.
+func (s *searcher) check(n int) error {
+	if s.work += n; s.work < checkEvery {
+		return nil
+	}
+	s.work = 0
+	if err := s.ctx.Err(); err != nil {
+		return context.Cause(s.ctx)
+	}
+	return nil
+}
+
+func (s *searcher) newCursor(l Leaf, li int, n *node, t *term, idf float32) *cursor {
+	var c *cursor
+	if k := len(s.free); k > 0 {
+		c, s.free = s.free[k-1], s.free[:k-1]
+	} else {
+		c = new(cursor)
+	}
+	s.used = append(s.used, c)
+	c.reset(t.posts[li].p, l.Lengths(t.field), &s.params[t.field], idf, n)
+	return c
+}
+
+func (s *searcher) freeCursors() {
+	s.free = append(s.free, s.used...)
+	s.used = s.used[:0]
+}
+
+// termCursor returns the cursor of a term node, or nil if the leaf lacks the term.
+func (s *searcher) termCursor(l Leaf, li int, n *node) *cursor {
+	t := &s.terms[n.term]
+	if !t.posts[li].ok {
+		return nil
+	}
+	c := s.newCursor(l, li, n, t, t.idf)
+	s.slotCur[n.slot] = c
+	return c
+}
+
+// Search returns the best documents of the leaves and, if asked for, how many match.
+//
+// It fails with a *QueryError when the query does not fit the schema, with the context's cause when that ended first (unless
+// partial answers are allowed and its deadline passed), and with the leaf's error on damage.
+func Search(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers, req Request) (*Result, error) {
+	if req.Limit < 0 || req.Offset < 0 || req.Limit+req.Offset > MaxWindow {
+		return nil, fmt.Errorf("search: offset %d + limit %d outside 0..%d", req.Offset, req.Limit, MaxWindow)
+	}
+	s := newSearcher(ctx, leaves, sch, an, &req)
+	defer s.release()
+	root, err := s.plan(req.Query)
+	if err != nil {
+		return nil, err
+	}
+	res := &Result{TotalRelation: Exactly}
+	if err := s.statistics(); err != nil {
+		return s.partial(res, err)
+	}
+	sh := s.shape(root)
+	s.slack = 1 + float32(s.slots+8)*0x1p-23
+	k := 0
+	if req.Limit > 0 {
+		k = req.Limit + req.Offset
+	}
+	s.top.reset(k, leaves)
+	for li := range leaves {
+		if err = s.leaf(li, sh, res); err == nil {
+			err = leaves[li].Err()
+		}
+		s.freeCursors()
+		if err != nil {
+			break
+		}
+	}
+	if err != nil {
+		if res, err = s.partial(res, err); err != nil {
+			return nil, err
+		}
+	}
+	if req.Total == TotalNone {
+		res.Total, res.TotalRelation = 0, ""
+	}
+	best := s.top.sorted()
+	if k < len(best) {
+		best = best[:k]
+	}
+	best = best[min(req.Offset, len(best)):]
+	res.Hits = make([]Hit, len(best))
+	for i, e := range best {
+		res.Hits[i] = Hit{Leaf: int(e.leaf), Doc: e.doc, Score: e.score, Key: string(leaves[e.leaf].Key(e.doc, s.top.ka[:0]))}
+	}
+	res.Notes = s.notes
+	return res, nil
+}
+
+// partial decides what an error leaves of the answer: a passed deadline gives what was reached where the caller allowed it.
+func (s *searcher) partial(res *Result, err error) (*Result, error) {
+	if s.req.AllowPartial && errors.Is(err, context.DeadlineExceeded) {
+		res.Partial = true
+		res.TotalRelation = AtLeast
+		return res, nil
+	}
+	return nil, err
+}
+
+// Statistics returns the integer statistics that a search for q uses, over the live documents of the leaves: to be summed over
+// shards and installed in Request.Stats. Terms that no live document holds are left out.
+func Statistics(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers, q query.Node, defaultFields []string) (*score.Stats, error) {
+	req := Request{Query: q, DefaultFields: defaultFields}
+	s := newSearcher(ctx, leaves, sch, an, &req)
+	defer s.release()
+	s.collect = &score.Stats{Fields: map[string]score.FieldStats{}, DF: map[score.Term]uint64{}}
+	if _, err := s.plan(q); err != nil {
+		return nil, err
+	}
+	if err := s.statistics(); err != nil {
+		return nil, err
+	}
+	for _, l := range leaves {
+		if err := l.Err(); err != nil {
+			return nil, err
+		}
+	}
+	s.collect.Docs = s.docs
+	return s.collect, nil
+}
+
+// shape is what a query looks like to the planner: the same for every leaf.
+type shape struct {
+	root *node
+	flat bool    // required, optional and prohibited terms, nothing else
+	req  []*node // terms that must match
+	fil  []*node // terms that must match and do not score
+	opt  []*node // terms that add; with neither req nor fil one must match
+	not  []*node
+}
+
+// shape unwraps what changes nothing and sees whether a query is flat. Nested sums of terms stay flat: they match like one
+// list, and the tree is evaluated, in its own order, for those that may enter the answer.
+func (s *searcher) shape(root *node) *shape {
+	for root.kind == kindBool && !root.boosted && len(root.not)+len(root.filter) == 0 {
+		if len(root.must) == 1 && len(root.should) == 0 {
+			root = root.must[0]
+		} else if len(root.should) == 1 && len(root.must) == 0 {
+			root = root.should[0]
+		} else {
+			break
+		}
+	}
+	sh := &shape{root: root}
+	if s.req.Exhaustive {
+		return sh
+	}
+	switch root.kind {
+	case kindTerm:
+		sh.req = append(sh.req, root)
+		sh.flat = fit(root)
+	case kindBool:
+		if root.boosted {
+			return sh
+		}
+		sh.flat = true
+		for _, n := range root.must {
+			sh.flat = sh.flat && gather(n, true, &sh.req)
+		}
+		for _, n := range root.filter {
+			sh.flat = sh.flat && gather(n, true, &sh.fil)
+		}
+		for _, n := range root.should {
+			sh.flat = sh.flat && gather(n, false, &sh.opt)
+		}
+		for _, n := range root.not {
+			sh.flat = sh.flat && gather(n, false, &sh.not)
+		}
+		if len(sh.req)+len(sh.fil)+len(sh.opt) == 0 {
+			sh.flat = false
+		}
+	}
+	return sh
+}
+
+// fit tells whether the bounds of a term hold: not under a factor that is negative or that overflows.
+func fit(n *node) bool { return !n.boosted || (n.boost >= 0 && n.boost < 0x1p60) }
+
+func gather(n *node, all bool, out *[]*node) bool {
+	if n.kind == kindTerm && fit(n) {
+		*out = append(*out, n)
+		return true
+	}
+	if n.kind != kindBool || n.boosted || len(n.not)+len(n.filter) > 0 {
+		return false
+	}
+	kids, other := n.should, n.must
+	if all {
+		kids, other = n.must, n.should
+	}
+	if len(other) > 0 || len(kids) == 0 {
+		return false
+	}
+	for _, k := range kids {
+		if !gather(k, all, out) {
+			return false
+		}
+	}
+	return true
+}
+
+// eval is the score of the tree for a document on which every cursor that holds it stands.
+func (s *searcher) eval(n *node, doc uint32) (float32, bool) {
+	if n.kind == kindTerm {
+		c := s.slotCur[n.slot]
+		if c == nil || c.cur != doc {
+			return 0, false
+		}
+		return c.score(), true
+	}
+	var sum float32
+	hit := false
+	for _, k := range n.must {
+		v, ok := s.eval(k, doc)
+		sum += v
+		hit = hit || ok
+	}
+	for _, k := range n.should {
+		if v, ok := s.eval(k, doc); ok {
+			sum += v
+			hit = true
+		}
+	}
+	return sum, hit
+}
+
+// leaf searches one leaf: the best documents first, then the count where that pass did not give it.
+func (s *searcher) leaf(li int, sh *shape, res *Result) error {
+	l := s.leaves[li]
+	if l.LiveDocs() == 0 {
+		return nil
+	}
+	wantCount := s.req.Total != TotalNone
+	if s.req.Total == TotalAtLeast && res.Total >= s.req.TotalFloor && res.Total > 0 {
+		res.TotalRelation = AtLeast
+		wantCount = false
+	}
+	if cap(s.slotCur) < s.slots {
+		s.slotCur = make([]*cursor, s.slots)
+	}
+	s.slotCur = s.slotCur[:s.slots]
+	clear(s.slotCur)
+
+	if !sh.flat {
+		return s.generic(l, li, sh.root, res, wantCount)
+	}
+	if s.top.k > 0 {
+		if err := s.topFlat(l, li, sh); err != nil {
+			return err
+		}
+		s.freeCursors()
+		clear(s.slotCur)
+	}
+	if !wantCount {
+		return nil
+	}
+	limit := uint64(math.MaxUint64)
+	if s.req.Total == TotalAtLeast {
+		limit = s.req.TotalFloor - min(res.Total, s.req.TotalFloor)
+		limit = max(limit, 1)
+	}
+	n, whole, err := s.countFlat(l, li, sh, limit)
+	res.Total += n
+	if !whole {
+		res.TotalRelation = AtLeast
+	}
+	return err
+}
+
+// topFlat offers the best documents of a flat query.
+func (s *searcher) topFlat(l Leaf, li int, sh *shape) error {
+	s.req_, s.opt, s.not = s.req_[:0], s.opt[:0], s.not[:0]
+	for _, n := range sh.req {
+		c := s.termCursor(l, li, n)
+		if c == nil {
+			return nil
+		}
+		s.req_ = append(s.req_, c)
+	}
+	scoring := len(s.req_)
+	for _, n := range sh.fil {
+		c := s.termCursor(l, li, n)
+		if c == nil {
+			return nil
+		}
+		c.idf = 0 // a filter adds nothing; eval never reads it
+		s.req_ = append(s.req_, c)
+	}
+	for _, n := range sh.opt {
+		if c := s.termCursor(l, li, n); c != nil {
+			s.opt = append(s.opt, c)
+		}
+	}
+	for _, n := range sh.not {
+		if c := s.termCursor(l, li, n); c != nil {
+			s.not = append(s.not, c)
+		}
+	}
+	switch {
+	case len(s.req_) == 0:
+		switch len(s.opt) {
+		case 0:
+			return nil
+		case 1:
+			if len(s.not) == 0 {
+				return s.topTerm(l, li, s.opt[0])
+			}
+		}
+		return s.topAny(l, li, sh)
+	case len(s.req_) == 1 && scoring == 1 && len(s.opt) == 0 && len(s.not) == 0:
+		return s.topTerm(l, li, s.req_[0])
+	}
+	return s.topAll(l, li, sh)
+}

@@ -1,0 +1,95 @@
+package exec
+
+import (
+	"bytes"
+	"math"
+)
+
+// entry is a document kept for the answer.
+type entry struct {
+	score float32
+	leaf  int32
+	doc   uint32
+}
+
+// topk keeps the best documents: score descending, then key ascending. The worst kept stands at the root of a binary heap.
+type topk struct {
+	k      int
+	heap   []entry
+	thr    float32 // a score below it cannot enter; −Inf until k are kept
+	leaves []Leaf
+	ka, kb []byte
+}
+
+func (t *topk) reset(k int, leaves []Leaf) {
+	t.k, t.leaves = k, leaves
+	t.heap = t.heap[:0]
+	t.thr = float32(math.Inf(-1))
+}
+
+// worse tells whether a comes after b in the answer.
+func (t *topk) worse(a, b entry) bool {
+	if a.score != b.score {
+		return a.score < b.score
+	}
+	if a.leaf == b.leaf && t.leaves[a.leaf].KeyOrdered() {
+		return a.doc > b.doc
+	}
+	t.ka = t.leaves[a.leaf].Key(a.doc, t.ka[:0])
+	t.kb = t.leaves[b.leaf].Key(b.doc, t.kb[:0])
+	return bytes.Compare(t.ka, t.kb) > 0
+}
+
+// add offers a document.
+func (t *topk) add(leaf int, doc uint32, score float32) {
+	e := entry{score, int32(leaf), doc}
+	if len(t.heap) < t.k {
+		t.heap = append(t.heap, e)
+		i := len(t.heap) - 1
+		for i > 0 {
+			p := (i - 1) / 2
+			if !t.worse(t.heap[i], t.heap[p]) {
+				break
+			}
+			t.heap[i], t.heap[p] = t.heap[p], t.heap[i]
+			i = p
+		}
+		if len(t.heap) == t.k {
+			t.thr = t.heap[0].score
+		}
+		return
+	}
+	if t.k == 0 || score < t.thr || !t.worse(t.heap[0], e) {
+		return
+	}
+	t.heap[0] = e
+	t.sift(0, t.k)
+	t.thr = t.heap[0].score
+}
+
+func (t *topk) sift(i, n int) {
+	h := t.heap[:n]
+	for {
+		l := 2*i + 1
+		if l >= n {
+			return
+		}
+		if r := l + 1; r < n && t.worse(h[r], h[l]) {
+			l = r
+		}
+		if !t.worse(h[l], h[i]) {
+			return
+		}
+		h[i], h[l] = h[l], h[i]
+		i = l
+	}
+}
+
+// sorted empties the heap into answer order.
+func (t *topk) sorted() []entry {
+	for n := len(t.heap) - 1; n > 0; n-- {
+		t.heap[0], t.heap[n] = t.heap[n], t.heap[0]
+		t.sift(0, n)
+	}
+	return t.heap
+}
