@@ -182,6 +182,7 @@ func (f *filterIter) cost() int      { return int(f.n) }
 
 func (s *searcher) numRange(l Leaf, col NumColumn, n *node) iterator {
 	var vals []uint64
+	open := -1 // the block known to hold values within the bounds
 	return &filterIter{s: s, n: l.NumDocs(),
 		has: func(doc uint32) bool {
 			vals = col.Values(doc, vals[:0])
@@ -194,7 +195,11 @@ func (s *searcher) numRange(l Leaf, col NumColumn, n *node) iterator {
 		},
 		skip: func(doc uint32) uint32 {
 			for b := int(doc / ColumnBlock); b < col.NumBlocks(); b++ {
+				if b == open {
+					return doc
+				}
 				if lo, hi, ok := col.BlockRange(b); ok && lo <= n.hi && hi >= n.lo {
+					open = b
 					return max(doc, uint32(b*ColumnBlock))
 				}
 			}

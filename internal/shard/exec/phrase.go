@@ -62,7 +62,7 @@ next:
 			p.s.failed = err
 			return noDoc
 		}
-		if p.floor > 0 { // a phrase is no more frequent than its rarest term
+		if p.floor > 0 && p.slop == 0 { // an exact phrase is no more frequent than any of its terms
 			lead.at(doc)
 			if p.s.below(lead.bound) {
 				if lead.end == noDoc {
@@ -83,9 +83,11 @@ next:
 			}
 		}
 		if p.floor > 0 {
-			least := lead.freq()
-			for _, c := range p.cs[1:] {
-				least = min(least, c.freq())
+			least := p.cs[p.which[0]].freq() // starts are places of the first token
+			if p.slop == 0 {
+				for _, c := range p.cs {
+					least = min(least, c.freq())
+				}
 			}
 			if p.s.below(lead.raw(least, lead.lens[doc])) {
 				doc = lead.next()

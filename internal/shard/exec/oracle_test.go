@@ -1,0 +1,853 @@
+package exec
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/segment/bitset"
+	"github.com/weft-search/weft/internal/text"
+)
+
+// tdoc is a document of the tests: tokens by field (1 title, 2 body), one number that may be absent.
+type tdoc struct {
+	key  string
+	toks [3][]string
+	num  []int64
+	tag  []string
+}
+
+func testSchema() *schema.Schema {
+	return &schema.Schema{Name: "t", Fields: []schema.Field{
+		{Name: "id", Type: schema.Text, Tokenizer: "raw", Indexed: true, Fast: true, Primary: true, K1: 1.2, B: 0.75},
+		{Name: "title", Type: schema.Text, Tokenizer: "alnum", Indexed: true, Positions: schema.TokenPositions, K1: 1.2, B: 0.75},
+		{Name: "body", Type: schema.Text, Tokenizer: "alnum", Indexed: true, Positions: schema.TokenPositions, K1: 0.9, B: 0.4},
+		{Name: "n", Type: schema.I64, Fast: true},
+		{Name: "tag", Type: schema.Text, Tokenizer: "raw", Fast: true},
+	}}
+}
+
+func testAnalyzers(t testing.TB) Analyzers {
+	sch := testSchema()
+	as := make([]*text.Analyzer, len(sch.Fields))
+	for i, f := range sch.Fields {
+		if f.Type != schema.Text {
+			continue
+		}
+		a, err := text.Lookup(f.Tokenizer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		as[i] = a
+	}
+	return func(f int) *text.Analyzer { return as[f] }
+}
+
+// memLeaf is a leaf made of plain maps and slices, in the order of its documents.
+type memLeaf struct {
+	docs    []tdoc
+	live    bitset.Set
+	ordered bool
+	lens    [3][]uint16
+	stats   [3]score.FieldStats
+	terms   [3]map[string]*plist
+	sorted  [3][]string
+}
+
+type plist struct{ docs, freqs, pos []uint32 }
+
+func newMemLeaf(docs []tdoc, dead map[int]bool, ordered bool) *memLeaf {
+	docs = slices.Clone(docs)
+	l := &memLeaf{docs: docs, ordered: ordered}
+	if len(dead) > 0 {
+		l.live = bitset.Full(len(docs))
+		for d := range dead {
+			l.live.Remove(uint32(d))
+		}
+	}
+	for f := 1; f < 3; f++ {
+		l.lens[f] = make([]uint16, len(docs))
+		l.terms[f] = map[string]*plist{}
+		for d := range docs {
+			n := min(len(docs[d].toks[f]), math.MaxUint16)
+			l.lens[f][d] = uint16(n)
+			if !dead[d] && n > 0 {
+				l.stats[f].SumLen += uint64(n)
+				l.stats[f].Docs++
+			}
+			at := map[string][]uint32{}
+			for p, tk := range docs[d].toks[f] {
+				at[tk] = append(at[tk], uint32(p))
+			}
+			for tk, ps := range at {
+				pl := l.terms[f][tk]
+				if pl == nil {
+					pl = &plist{}
+					l.terms[f][tk] = pl
+				}
+				pl.docs = append(pl.docs, uint32(d))
+				pl.freqs = append(pl.freqs, uint32(len(ps)))
+				pl.pos = append(pl.pos, ps...)
+			}
+		}
+		for tk := range l.terms[f] {
+			l.sorted[f] = append(l.sorted[f], tk)
+		}
+		sort.Strings(l.sorted[f])
+	}
+	return l
+}
+
+func (l *memLeaf) NumDocs() uint32  { return uint32(len(l.docs)) }
+func (l *memLeaf) Live() bitset.Set { return l.live }
+func (l *memLeaf) LiveDocs() uint32 {
+	if l.live == nil {
+		return uint32(len(l.docs))
+	}
+	return uint32(l.live.Count())
+}
+func (l *memLeaf) KeyOrdered() bool                  { return l.ordered }
+func (l *memLeaf) FieldStats(f int) score.FieldStats { return l.stats[f] }
+func (l *memLeaf) DocFreq(f int, tk []byte) (uint64, error) {
+	var n uint64
+	if pl := l.terms[f][string(tk)]; pl != nil {
+		for _, d := range pl.docs {
+			if l.live == nil || l.live.Has(d) {
+				n++
+			}
+		}
+	}
+	return n, nil
+}
+func (l *memLeaf) Postings(f int, tk []byte) (segment.Postings, bool) {
+	pl := l.terms[f][string(tk)]
+	if pl == nil {
+		return segment.Postings{}, false
+	}
+	return segment.ArrayPostings(pl.docs, pl.freqs, pl.pos), true
+}
+func (l *memLeaf) ScanTerms(f int, prefix []byte, fn func([]byte, uint32) bool) error {
+	for _, tk := range l.sorted[f] {
+		if strings.HasPrefix(tk, string(prefix)) && !fn([]byte(tk), uint32(len(l.terms[f][tk].docs))) {
+			break
+		}
+	}
+	return nil
+}
+func (l *memLeaf) Lengths(f int) []uint16 { return l.lens[f] }
+func (l *memLeaf) Present(f int) func(uint32) bool {
+	switch f {
+	case 1, 2:
+		return func(d uint32) bool { return len(l.docs[d].toks[f]) > 0 }
+	case 3:
+		return func(d uint32) bool { return len(l.docs[d].num) > 0 }
+	}
+	return func(d uint32) bool { return len(l.docs[d].tag) > 0 }
+}
+func (l *memLeaf) NumColumn(f int) NumColumn {
+	if f != 3 {
+		return nil
+	}
+	return (*memNums)(l)
+}
+func (l *memLeaf) StrColumn(f int) StrColumn {
+	if f != 4 {
+		return nil
+	}
+	return newMemStrs(l)
+}
+func (l *memLeaf) Key(d uint32, dst []byte) []byte             { return append(dst, l.docs[d].key...) }
+func (l *memLeaf) Source(d uint32, dst []byte) ([]byte, error) { return dst, nil }
+func (l *memLeaf) Err() error                                  { return nil }
+
+type memNums memLeaf
+
+func (m *memNums) Values(d uint32, dst []uint64) []uint64 {
+	for _, v := range m.docs[d].num {
+		dst = append(dst, schema.EncodeI64(v))
+	}
+	return dst
+}
+func (m *memNums) NumBlocks() int { return (len(m.docs) + ColumnBlock - 1) / ColumnBlock }
+func (m *memNums) BlockRange(b int) (lo, hi uint64, ok bool) {
+	lo = math.MaxUint64
+	for d := b * ColumnBlock; d < min((b+1)*ColumnBlock, len(m.docs)); d++ {
+		for _, v := range m.Values(uint32(d), nil) {
+			lo, hi, ok = min(lo, v), max(hi, v), true
+		}
+	}
+	return lo, hi, ok
+}
+
+type memStrs struct {
+	l    *memLeaf
+	dict []string
+}
+
+func newMemStrs(l *memLeaf) *memStrs {
+	m := &memStrs{l: l}
+	for _, d := range l.docs {
+		m.dict = append(m.dict, d.tag...)
+	}
+	sort.Strings(m.dict)
+	m.dict = slices.Compact(m.dict)
+	return m
+}
+func (m *memStrs) NumOrds() int { return len(m.dict) }
+func (m *memStrs) Seek(v []byte) (int, bool) {
+	return slices.BinarySearch(m.dict, string(v))
+}
+func (m *memStrs) Lookup(o int, dst []byte) []byte { return append(dst, m.dict[o]...) }
+func (m *memStrs) Ords(d uint32, dst []uint32) []uint32 {
+	for _, v := range m.l.docs[d].tag {
+		o, _ := slices.BinarySearch(m.dict, v)
+		dst = append(dst, uint32(o))
+	}
+	return dst
+}
+
+// segLeaf is a real segment with its live documents.
+type segLeaf struct {
+	*segment.Reader
+	m *memLeaf // for what segments leave to their owner: live statistics
+}
+
+func newSegLeaf(t testing.TB, docs []tdoc, dead map[int]bool) *segLeaf {
+	docs = slices.Clone(docs)
+	// the dead are named by place before sorting
+	type pair struct {
+		d    tdoc
+		dead bool
+	}
+	ps := make([]pair, len(docs))
+	for i := range docs {
+		ps[i] = pair{docs[i], dead[i]}
+	}
+	sort.Slice(ps, func(i, j int) bool { return ps[i].d.key < ps[j].d.key })
+	nd := map[int]bool{}
+	for i := range ps {
+		docs[i] = ps[i].d
+		if ps[i].dead {
+			nd[i] = true
+		}
+	}
+	m := newMemLeaf(docs, nd, true)
+	var buf bytes.Buffer
+	w := segment.NewWriter(&buf, segment.WriterOptions{NoSources: true})
+	w.Begin(len(docs), []segment.FieldMeta{{ID: 1, Name: "title"}, {ID: 2, Name: "body"}, {ID: 3, Name: "n"}, {ID: 4, Name: "tag"}})
+	for i := range docs {
+		w.Key([]byte(docs[i].key), uint64(i))
+	}
+	for f := 1; f < 3; f++ {
+		w.BeginField(f, true, m.lens[f])
+		for _, tk := range m.sorted[f] {
+			pl := m.terms[f][tk]
+			w.StartTerm([]byte(tk))
+			w.Add(pl.docs, pl.freqs, pl.pos)
+			w.EndTerm()
+		}
+		w.EndField()
+	}
+	starts := []uint32{0}
+	var nums []uint64
+	for i := range docs {
+		nums = (*memNums)(m).Values(uint32(i), nums)
+		starts = append(starts, uint32(len(nums)))
+	}
+	w.NumColumn(3, starts, nums)
+	starts = []uint32{0}
+	var strs [][]byte
+	for i := range docs {
+		for _, v := range docs[i].tag {
+			strs = append(strs, []byte(v))
+		}
+		starts = append(starts, uint32(len(strs)))
+	}
+	w.StrColumn(4, starts, strs)
+	for f := 1; f < 5; f++ {
+		var have []uint32
+		for i := range docs {
+			if m.Present(f)(uint32(i)) {
+				have = append(have, uint32(i))
+			}
+		}
+		w.Presence(f, have)
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := segment.FromBytes("test", buf.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &segLeaf{r, m}
+}
+
+func (l *segLeaf) Live() bitset.Set                         { return l.m.live }
+func (l *segLeaf) LiveDocs() uint32                         { return l.m.LiveDocs() }
+func (l *segLeaf) KeyOrdered() bool                         { return true }
+func (l *segLeaf) FieldStats(f int) score.FieldStats        { return l.m.FieldStats(f) }
+func (l *segLeaf) DocFreq(f int, tk []byte) (uint64, error) { return l.m.DocFreq(f, tk) }
+func (l *segLeaf) Present(f int) func(uint32) bool          { p := l.Reader.Present(f); return p.Has }
+func (l *segLeaf) NumColumn(f int) NumColumn {
+	if c, ok := l.Reader.NumColumn(f); ok {
+		return c
+	}
+	return nil
+}
+func (l *segLeaf) StrColumn(f int) StrColumn {
+	if c, ok := l.Reader.StrColumn(f); ok {
+		return c
+	}
+	return nil
+}
+
+// oracle answers queries by looking at every document.
+type oracle struct {
+	docs  []tdoc // live
+	stats [3]score.FieldStats
+	sch   *schema.Schema
+}
+
+func newOracle(docs []tdoc) *oracle {
+	o := &oracle{docs: docs, sch: testSchema()}
+	for _, d := range docs {
+		for f := 1; f < 3; f++ {
+			if n := min(len(d.toks[f]), math.MaxUint16); n > 0 {
+				o.stats[f].SumLen += uint64(n)
+				o.stats[f].Docs++
+			}
+		}
+	}
+	return o
+}
+
+func (o *oracle) df(f int, tk string) uint64 {
+	var n uint64
+	for i := range o.docs {
+		if slices.Contains(o.docs[i].toks[f], tk) {
+			n++
+		}
+	}
+	return n
+}
+
+func (o *oracle) bm25(f int, idf float32, tf int, d *tdoc) float32 {
+	fd := &o.sch.Fields[f]
+	norm := score.Norm(uint32(min(len(d.toks[f]), math.MaxUint16)), score.AvgLen(o.stats[f]), fd.K1, fd.B)
+	return score.TF(idf, float32(tf), fd.K1, norm)
+}
+
+func (o *oracle) idf(f int, tk string) float32 {
+	return score.IDF(uint64(len(o.docs)), o.df(f, tk))
+}
+
+func count(list []string, tk string) int {
+	n := 0
+	for _, x := range list {
+		if x == tk {
+			n++
+		}
+	}
+	return n
+}
+
+func (o *oracle) fields(name string) []int {
+	if name == "" {
+		return []int{1, 2}
+	}
+	f, _ := o.sch.Lookup(name)
+	return []int{f}
+}
+
+func (o *oracle) sum(name string, one func(f int) (bool, float32)) (bool, float32) {
+	var s float32
+	hit := false
+	for _, f := range o.fields(name) {
+		if ok, v := one(f); ok {
+			hit = true
+			s += v
+		}
+	}
+	return hit, s
+}
+
+func (o *oracle) eval(q query.Node, d *tdoc, idfs map[string]float32) (bool, float32) {
+	idf := func(f int, tk string) float32 {
+		k := fmt.Sprint(f, "/", tk)
+		v, ok := idfs[k]
+		if !ok {
+			v = o.idf(f, tk)
+			idfs[k] = v
+		}
+		return v
+	}
+	switch q := q.(type) {
+	case *query.All:
+		return true, 1
+	case *query.Boost:
+		ok, s := o.eval(q.Query, d, idfs)
+		return ok, float32(q.Factor * s)
+	case *query.Term:
+		return o.sum(q.Field, func(f int) (bool, float32) {
+			tf := count(d.toks[f], q.Text)
+			if tf == 0 {
+				return false, 0
+			}
+			return true, o.bm25(f, idf(f, q.Text), tf, d)
+		})
+	case *query.Match:
+		return o.sum(q.Field, func(f int) (bool, float32) {
+			var s float32
+			hit, all := false, true
+			var order []string
+			reps := map[string]float32{}
+			for _, tk := range strings.Fields(q.Text) {
+				if reps[tk] == 0 {
+					order = append(order, tk)
+				}
+				reps[tk]++
+			}
+			for _, tk := range order {
+				tf := count(d.toks[f], tk)
+				if tf == 0 {
+					all = false
+					continue
+				}
+				hit = true
+				v := o.bm25(f, idf(f, tk), tf, d)
+				if !q.All && reps[tk] > 1 {
+					v = float32(reps[tk] * v)
+				}
+				s += v
+			}
+			if q.All {
+				hit = all
+			}
+			return hit, s
+		})
+	case *query.Phrase:
+		return o.sum(q.Field, func(f int) (bool, float32) {
+			words := strings.Fields(q.Text)
+			var sum float32
+			for _, w := range words {
+				sum += idf(f, w)
+			}
+			tf := 0
+			for p := range d.toks[f] {
+				if d.toks[f][p] != words[0] {
+					continue
+				}
+				ok := true
+				for j := 1; j < len(words) && ok; j++ {
+					ok = false
+					for x := p + j - int(q.Slop); x <= p+j+int(q.Slop); x++ {
+						if x >= 0 && x < len(d.toks[f]) && d.toks[f][x] == words[j] {
+							ok = true
+						}
+					}
+				}
+				if ok {
+					tf++
+				}
+			}
+			if tf == 0 {
+				return false, 0
+			}
+			return true, o.bm25(f, sum, tf, d)
+		})
+	case *query.Prefix:
+		return o.sum(q.Field, func(f int) (bool, float32) {
+			seen := map[string]bool{}
+			for _, tk := range d.toks[f] {
+				if strings.HasPrefix(tk, q.Text) {
+					seen[tk] = true
+				}
+			}
+			var words []string
+			for w := range seen {
+				words = append(words, w)
+			}
+			sort.Strings(words)
+			var s float32
+			for _, w := range words {
+				s += o.bm25(f, idf(f, w), count(d.toks[f], w), d)
+			}
+			return len(words) > 0, s
+		})
+	case *query.Exists:
+		switch q.Field {
+		case "n":
+			return len(d.num) > 0, 1
+		case "tag":
+			return len(d.tag) > 0, 1
+		}
+		f, _ := o.sch.Lookup(q.Field)
+		return len(d.toks[f]) > 0, 1
+	case *query.Range:
+		if q.Field == "tag" {
+			for _, v := range d.tag {
+				if in(q, func(b string) int { return strings.Compare(v, b) }) {
+					return true, 1
+				}
+			}
+			return false, 0
+		}
+		for _, v := range d.num {
+			if in(q, func(b string) int {
+				var x int64
+				fmt.Sscan(b, &x)
+				return int(v - x)
+			}) {
+				return true, 1
+			}
+		}
+		return false, 0
+	case *query.Bool:
+		var s float32
+		for _, c := range q.Must {
+			ok, v := o.eval(c, d, idfs)
+			if !ok {
+				return false, 0
+			}
+			s += v
+		}
+		for _, c := range q.Filter {
+			if ok, _ := o.eval(c, d, idfs); !ok {
+				return false, 0
+			}
+		}
+		for _, c := range q.MustNot {
+			if ok, _ := o.eval(c, d, idfs); ok {
+				return false, 0
+			}
+		}
+		any := false
+		for _, c := range q.Should {
+			if ok, v := o.eval(c, d, idfs); ok {
+				any = true
+				s += v
+			}
+		}
+		if len(q.Must)+len(q.Filter) > 0 {
+			return true, s
+		}
+		if len(q.Should) > 0 {
+			return any, s
+		}
+		return len(q.MustNot) > 0, 0
+	}
+	panic(fmt.Sprintf("%T", q))
+}
+
+func in(q *query.Range, cmp func(b string) int) bool {
+	if q.Min != nil {
+		if c := cmp(q.Min.Value); c < 0 || (c == 0 && q.Min.Exclusive) {
+			return false
+		}
+	}
+	if q.Max != nil {
+		if c := cmp(q.Max.Value); c > 0 || (c == 0 && q.Max.Exclusive) {
+			return false
+		}
+	}
+	return true
+}
+
+type ohit struct {
+	key   string
+	score float32
+}
+
+func (o *oracle) search(q query.Node) []ohit {
+	var out []ohit
+	idfs := map[string]float32{}
+	for i := range o.docs {
+		if ok, s := o.eval(q, &o.docs[i], idfs); ok {
+			out = append(out, ohit{o.docs[i].key, s})
+		}
+	}
+	sort.Slice(out, func(i, j int) bool {
+		if out[i].score != out[j].score {
+			return out[i].score > out[j].score
+		}
+		return out[i].key < out[j].key
+	})
+	return out
+}
+
+// words of the tests: few and skewed, so that lists are long and scores tie.
+func word(r *rand.Rand) string {
+	n := int(math.Pow(r.Float64(), 3) * 40)
+	return fmt.Sprintf("w%c%d", 'a'+n%4, n)
+}
+
+func randomDocs(r *rand.Rand, n int) []tdoc {
+	docs := make([]tdoc, n)
+	for i := range docs {
+		d := &docs[i]
+		d.key = fmt.Sprintf("k%05d", (i*7919)%100003)
+		for f, k := range map[int]int{1: r.IntN(6), 2: r.IntN(40)} {
+			for range k {
+				d.toks[f] = append(d.toks[f], word(r))
+			}
+		}
+		for range r.IntN(3) {
+			d.num = append(d.num, int64(r.IntN(50)-25))
+		}
+		for range r.IntN(3) {
+			d.tag = append(d.tag, string(rune('a'+r.IntN(8))))
+		}
+	}
+	return docs
+}
+
+func randomQuery(r *rand.Rand, depth int) query.Node {
+	field := []string{"", "title", "body", "body"}[r.IntN(4)]
+	n := 10
+	if depth > 0 {
+		n = 18
+	}
+	switch r.IntN(n) {
+	default:
+		return &query.Term{Field: field, Text: word(r)}
+	case 4:
+		var ws []string
+		for range 2 + r.IntN(3) {
+			ws = append(ws, word(r))
+		}
+		return &query.Match{Field: field, Text: strings.Join(ws, " "), All: r.IntN(2) == 0}
+	case 5, 6:
+		ws := []string{word(r), word(r)}
+		if r.IntN(3) == 0 {
+			ws = append(ws, word(r))
+		}
+		return &query.Phrase{Field: field, Text: strings.Join(ws, " "), Slop: uint32(r.IntN(3))}
+	case 7:
+		return &query.Prefix{Field: field, Text: word(r)[:1+r.IntN(2)]}
+	case 8:
+		q := &query.Range{Field: "n"}
+		if r.IntN(3) > 0 {
+			q.Min = &query.Bound{Value: fmt.Sprint(r.IntN(60) - 30), Exclusive: r.IntN(2) == 0}
+		}
+		if r.IntN(3) > 0 {
+			q.Max = &query.Bound{Value: fmt.Sprint(r.IntN(60) - 30), Exclusive: r.IntN(2) == 0}
+		}
+		if r.IntN(3) == 0 {
+			q.Field = "tag"
+			for _, b := range []*query.Bound{q.Min, q.Max} {
+				if b != nil {
+					b.Value = string(rune('a' + r.IntN(9)))
+				}
+			}
+		}
+		return q
+	case 9:
+		if r.IntN(3) == 0 {
+			return &query.All{}
+		}
+		return &query.Exists{Field: []string{"n", "tag", "title", "body"}[r.IntN(4)]}
+	case 10:
+		return &query.Boost{Query: randomQuery(r, depth-1), Factor: []float32{2, 0.5, 3.7, 0, -1}[r.IntN(5)]}
+	case 11, 12: // flat disjunction
+		b := &query.Bool{}
+		for range 1 + r.IntN(5) {
+			b.Should = append(b.Should, &query.Term{Field: field, Text: word(r)})
+		}
+		return b
+	case 13, 14: // flat conjunction with options
+		b := &query.Bool{}
+		for range 1 + r.IntN(3) {
+			b.Must = append(b.Must, &query.Term{Field: "body", Text: word(r)})
+		}
+		for range r.IntN(3) {
+			b.Should = append(b.Should, &query.Term{Field: field, Text: word(r)})
+		}
+		for range r.IntN(2) {
+			b.MustNot = append(b.MustNot, &query.Term{Field: "body", Text: word(r)})
+		}
+		for range r.IntN(2) {
+			b.Filter = append(b.Filter, &query.Term{Field: "body", Text: word(r)})
+		}
+		return b
+	case 15, 16, 17:
+		b := &query.Bool{}
+		for _, p := range []*[]query.Node{&b.Must, &b.Should, &b.Should, &b.MustNot, &b.Filter} {
+			if r.IntN(2) == 0 {
+				continue
+			}
+			*p = append(*p, randomQuery(r, depth-1))
+		}
+		return b
+	}
+}
+
+// layouts makes the same live documents into leaves in several ways.
+func layouts(t testing.TB, r *rand.Rand, docs []tdoc) (live []tdoc, out [][]Leaf) {
+	dead := map[int]bool{}
+	for i := range docs {
+		if r.IntN(5) == 0 {
+			dead[i] = true
+		} else {
+			live = append(live, docs[i])
+		}
+	}
+	out = append(out, []Leaf{newSegLeaf(t, live, nil)})
+	out = append(out, []Leaf{newMemLeaf(live, nil, false)})
+	parts := 2 + r.IntN(3)
+	var ls []Leaf
+	for p := range parts {
+		var ds []tdoc
+		dd := map[int]bool{}
+		for i := range docs {
+			if i%parts == p {
+				if dead[i] {
+					dd[len(ds)] = true
+				}
+				ds = append(ds, docs[i])
+			}
+		}
+		if p == parts-1 {
+			ls = append(ls, newMemLeaf(ds, dd, false))
+		} else {
+			ls = append(ls, newSegLeaf(t, ds, dd))
+		}
+	}
+	return live, append(out, ls)
+}
+
+func TestSearchEqualsBruteForce(t *testing.T) {
+	seeds := 6
+	queries := 150
+	if testing.Short() {
+		seeds = 2
+	}
+	sch, an := testSchema(), testAnalyzers(t)
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(uint64(seed), 1))
+		docs := randomDocs(r, []int{3, 40, 700, 1500, 2500, 900}[seed%6])
+		live, ls := layouts(t, r, docs)
+		o := newOracle(live)
+		for qi := range queries {
+			q := randomQuery(r, 2)
+			want := o.search(q)
+			for li, leaves := range ls {
+				for _, k := range []int{1, 10, 3000} {
+					req := Request{Query: q, Limit: k, Total: []TotalMode{TotalExact, TotalNone}[r.IntN(2)], Exhaustive: r.IntN(4) == 0}
+					if k == 10 {
+						req.Offset = r.IntN(5)
+					}
+					res, err := Search(context.Background(), leaves, sch, an, req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					name := fmt.Sprintf("seed %d query %d layout %d k %d: %s", seed, qi, li, k, show(q))
+					if req.Total == TotalExact && res.Total != uint64(len(want)) {
+						t.Fatalf("%s: total %d, want %d", name, res.Total, len(want))
+					}
+					w := want[min(req.Offset, len(want)):]
+					w = w[:min(k, len(w))]
+					if len(res.Hits) != len(w) {
+						t.Fatalf("%s: %d hits, want %d", name, len(res.Hits), len(w))
+					}
+					for i, h := range res.Hits {
+						if h.Key != w[i].key || math.Float32bits(h.Score) != math.Float32bits(w[i].score) {
+							t.Fatalf("%s: hit %d is %s %v, want %s %v", name, i, h.Key, h.Score, w[i].key, w[i].score)
+						}
+					}
+				}
+				res, err := Search(context.Background(), leaves, sch, an, Request{Query: q, Total: TotalExact})
+				if err != nil || res.Total != uint64(len(want)) {
+					t.Fatalf("count of %s: %d %v, want %d", show(q), res.Total, err, len(want))
+				}
+				floor := uint64(r.IntN(20))
+				res, err = Search(context.Background(), leaves, sch, an, Request{Query: q, Limit: 3, Total: TotalAtLeast, TotalFloor: floor})
+				if err != nil || res.Total > uint64(len(want)) || (res.TotalRelation == Exactly && res.Total != uint64(len(want))) ||
+					(res.TotalRelation == AtLeast && res.Total < floor) {
+					t.Fatalf("count of %s from %d on: %d %s %v, want %d", show(q), floor, res.Total, res.TotalRelation, err, len(want))
+				}
+			}
+		}
+	}
+}
+
+func show(q query.Node) string {
+	switch q := q.(type) {
+	case *query.Boost:
+		return fmt.Sprintf("(%s)^%v", show(q.Query), q.Factor)
+	case *query.Bool:
+		s := "{"
+		for i, l := range [][]query.Node{q.Must, q.Should, q.MustNot, q.Filter} {
+			for _, c := range l {
+				s += " " + []string{"+", "", "-", "#"}[i] + show(c)
+			}
+		}
+		return s + " }"
+	}
+	return fmt.Sprintf("%T%+v", q, q)
+}
+
+// TestShardsWithSummedStatisticsEqualOne splits documents over shards, sums their statistics, and merges their answers.
+func TestShardsWithSummedStatisticsEqualOne(t *testing.T) {
+	sch, an := testSchema(), testAnalyzers(t)
+	r := rand.New(rand.NewPCG(5, 5))
+	docs := randomDocs(r, 900)
+	live, ls := layouts(t, r, docs)
+	o := newOracle(live)
+	shards := ls[2]
+	for range 100 {
+		q := randomQuery(r, 2)
+		sum := &score.Stats{Fields: map[string]score.FieldStats{}, DF: map[score.Term]uint64{}}
+		for _, l := range shards {
+			st, err := Statistics(context.Background(), []Leaf{l}, sch, an, q, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum.Docs += st.Docs
+			for k, v := range st.Fields {
+				f := sum.Fields[k]
+				f.Add(v)
+				sum.Fields[k] = f
+			}
+			for k, v := range st.DF {
+				sum.DF[k] += v
+			}
+		}
+		var got []ohit
+		var total uint64
+		for _, l := range shards {
+			res, err := Search(context.Background(), []Leaf{l}, sch, an, Request{Query: q, Limit: 20, Stats: sum})
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += res.Total
+			for _, h := range res.Hits {
+				got = append(got, ohit{h.Key, h.Score})
+			}
+		}
+		sort.Slice(got, func(i, j int) bool {
+			if got[i].score != got[j].score {
+				return got[i].score > got[j].score
+			}
+			return got[i].key < got[j].key
+		})
+		want := o.search(q)
+		if total != uint64(len(want)) {
+			t.Fatalf("%s: total %d, want %d", show(q), total, len(want))
+		}
+		got, want = got[:min(20, len(got))], want[:min(20, len(want))]
+		if !slices.Equal(got, want) {
+			t.Fatalf("%s: got %v, want %v", show(q), got, want)
+		}
+	}
+}

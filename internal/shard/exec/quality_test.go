@@ -1,0 +1,135 @@
+package exec
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weft-search/weft/internal/corpus"
+	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/text"
+)
+
+// The figures that Lucene's EnglishAnalyzer with BM25 (k1 1.2, b 0.75) reaches on this copy of Cranfield; see docs/quality.md.
+const (
+	cranfieldNDCG10 = 0.5167
+	cranfieldMAP    = 0.4204
+)
+
+// TestRankingQuality holds BM25 over English stems to the published figures: nDCG@10 and mean average precision over the first 1,000.
+func TestRankingQuality(t *testing.T) {
+	dir := corpus.Dir(t, "cranfield")
+	const analyzer = "en_stem_stop"
+	a, err := text.Lookup(analyzer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var scratch text.Scratch
+	var docs []tdoc
+	lines(t, filepath.Join(dir, "corpus.jsonl.gz"), func(line []byte) {
+		var d struct {
+			ID    string `json:"_id"`
+			Title string `json:"title"`
+			Text  string `json:"text"`
+		}
+		if err := json.Unmarshal(line, &d); err != nil {
+			t.Fatal(err)
+		}
+		td := tdoc{key: d.ID}
+		for _, tk := range a.Index(&scratch, d.Title+" "+d.Text) {
+			td.toks[2] = append(td.toks[2], string(tk.Text))
+		}
+		docs = append(docs, td)
+	})
+	rel := map[string]map[string]bool{}
+	lines(t, filepath.Join(dir, "qrels.tsv"), func(line []byte) {
+		p := strings.Split(string(line), "\t")
+		if len(p) != 3 || p[2] != "1" {
+			return
+		}
+		if rel[p[0]] == nil {
+			rel[p[0]] = map[string]bool{}
+		}
+		rel[p[0]][p[1]] = true
+	})
+	sch := &schema.Schema{Fields: []schema.Field{
+		{Name: "id", Type: schema.Text, Tokenizer: "raw"},
+		{Name: "unused", Type: schema.Text, Tokenizer: analyzer},
+		{Name: "body", Type: schema.Text, Tokenizer: analyzer, Indexed: true, K1: 1.2, B: 0.75},
+	}}
+	leaf := newMemLeaf(docs, nil, false)
+	var ndcg, ap float64
+	n := 0
+	lines(t, filepath.Join(dir, "queries.jsonl"), func(line []byte) {
+		var q struct {
+			ID   string `json:"_id"`
+			Text string `json:"text"`
+		}
+		if err := json.Unmarshal(line, &q); err != nil {
+			t.Fatal(err)
+		}
+		res, err := Search(context.Background(), []Leaf{leaf}, sch, func(int) *text.Analyzer { return a },
+			Request{Query: &query.Match{Field: "body", Text: q.Text}, Limit: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		good := rel[q.ID]
+		if len(good) == 0 {
+			return
+		}
+		n++
+		var dcg, ideal, sum float64
+		found := 0
+		for i, h := range res.Hits {
+			if i < 10 && i < len(good) {
+				ideal += 1 / math.Log2(float64(i+2))
+			}
+			if !good[h.Key] {
+				continue
+			}
+			if i < 10 {
+				dcg += 1 / math.Log2(float64(i+2))
+			}
+			found++
+			sum += float64(found) / float64(i+1)
+		}
+		ndcg += dcg / ideal
+		ap += sum / float64(len(good))
+	})
+	ndcg, ap = ndcg/float64(n), ap/float64(n)
+	t.Logf("cranfield, %s, BM25 1.2/0.75, %d queries: nDCG@10 %.4f, MAP %.4f", analyzer, n, ndcg, ap)
+	if ndcg < cranfieldNDCG10 || ap < cranfieldMAP {
+		t.Errorf("nDCG@10 %.4f and MAP %.4f, want at least %.4f and %.4f", ndcg, ap, cranfieldNDCG10, cranfieldMAP)
+	}
+}
+
+func lines(t *testing.T, path string, fn func([]byte)) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	sc := bufio.NewScanner(f)
+	if strings.HasSuffix(path, ".gz") {
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sc = bufio.NewScanner(z)
+	}
+	sc.Buffer(nil, 1<<24)
+	for sc.Scan() {
+		fn(sc.Bytes())
+	}
+	if err := sc.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
