@@ -1,0 +1,423 @@
+package memtable
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/segment/bitset"
+	"github.com/weft-search/weft/internal/shard/exec"
+)
+
+const columnBlock = exec.ColumnBlock
+
+// View is the memtable as of one moment: the documents below a bound with their live set. It implements exec.Leaf. Safe for
+// concurrent use.
+type View struct {
+	t      *Table
+	n      uint32 // documents of the view
+	all    uint32 // documents of the table when the view was taken
+	live   bitset.Set
+	killed []uint32
+	stats  []score.FieldStats
+
+	c      chunks
+	keys   []entry
+	docKey []uint32
+	docTS  []uint64
+	source [][]byte
+	fields []fieldView
+}
+
+type fieldView struct {
+	used, indexed, positions, numbers, strings bool
+
+	lens  []uint16
+	slots []uint64
+	terms []entry
+
+	nums    []uint64
+	numEnds []uint32
+	blocks  []blockRange
+	block   blockRange
+
+	values  []entry
+	ords    []uint32
+	strEnds []uint32
+	sorted  *sortedValues
+	strOnce sync.Once
+	strs    *strColumn
+
+	present     []uint32
+	presentOnce sync.Once
+	presentSet  bitset.Set
+}
+
+var _ exec.Leaf = (*View)(nil)
+
+// SetStats installs the statistics of the live documents. It must be called before the view is shared.
+func (v *View) SetStats(stats []score.FieldStats) { v.stats = stats }
+
+func (v *View) field(i int) *fieldView {
+	if i < 0 || i >= len(v.fields) || !v.fields[i].used {
+		return nil
+	}
+	return &v.fields[i]
+}
+
+// NumDocs is the bound of document numbers.
+func (v *View) NumDocs() uint32 { return v.n }
+
+// Live is the set of live documents, nil when all are.
+func (v *View) Live() bitset.Set {
+	if len(v.killed) == 0 {
+		return nil
+	}
+	return v.live
+}
+
+// LiveDocs is the number of live documents.
+func (v *View) LiveDocs() uint32 { return v.n - uint32(len(v.killed)) }
+
+// KeyOrdered is false: documents stand in order of arrival.
+func (v *View) KeyOrdered() bool { return false }
+
+// Err is always nil.
+func (v *View) Err() error { return nil }
+
+// FieldStats are those of the live documents.
+func (v *View) FieldStats(field int) score.FieldStats {
+	if field < 0 || field >= len(v.stats) {
+		return score.FieldStats{}
+	}
+	return v.stats[field]
+}
+
+// list decodes the postings of a term in the view.
+func (v *View) list(field int, term []byte) (decoded, bool) {
+	f := v.field(field)
+	if f == nil || !f.indexed || len(term) > 1<<16-1 {
+		return decoded{}, false
+	}
+	n, ok := find(f.slots, f.terms, v.c, hashOf(term), term)
+	if !ok {
+		return decoded{}, false
+	}
+	l := v.t.cache.get(v, f, field, n)
+	return l, len(l.docs) > 0
+}
+
+// Postings returns the list of a term, live or not, below the view's bound.
+func (v *View) Postings(field int, term []byte) (segment.Postings, bool) {
+	l, ok := v.list(field, term)
+	if !ok {
+		return segment.Postings{}, false
+	}
+	return segment.ArrayPostings(l.docs, l.freqs, l.positions), true
+}
+
+// DocFreq is the number of live documents that hold the term.
+func (v *View) DocFreq(field int, term []byte) (uint64, error) {
+	l, ok := v.list(field, term)
+	if !ok {
+		return 0, nil
+	}
+	return uint64(v.countLive(l.docs)), nil
+}
+
+func (v *View) countLive(docs []uint32) int {
+	n := len(docs)
+	if 8*len(v.killed) < n {
+		for _, d := range v.killed {
+			if _, ok := slices.BinarySearch(docs, d); ok {
+				n--
+			}
+		}
+		return n
+	}
+	if len(v.killed) == 0 {
+		return n
+	}
+	n = 0
+	for _, d := range docs {
+		if v.live.Has(d) {
+			n++
+		}
+	}
+	return n
+}
+
+// first is the first document of a term, read from the list's head, which lies whole in the first slab.
+func (v *View) first(e *entry) uint32 {
+	c := v.c[e.head>>chunkBits][e.head&chunkMask:]
+	d, _ := binary.Uvarint(c)
+	return uint32(d >> 1)
+}
+
+// ScanTerms calls fn for each term with the prefix, ascending, with its physical document frequency.
+func (v *View) ScanTerms(field int, prefix []byte, fn func(term []byte, df uint32) bool) error {
+	f := v.field(field)
+	if f == nil || !f.indexed {
+		return nil
+	}
+	// A scan over all terms costs a few nanoseconds each; only what it finds is sorted.
+	var found []uint32
+	for i := range f.terms {
+		e := &f.terms[i]
+		if int(e.size) >= len(prefix) && bytes.HasPrefix(v.c.bytes(e.term, uint32(e.size)), prefix) && v.first(e) < v.n {
+			found = append(found, uint32(i))
+		}
+	}
+	v.sortTerms(f.terms, found)
+	for _, i := range found {
+		e := &f.terms[i]
+		df, _ := e.load()
+		if v.all != v.n || df > 1 {
+			df = uint32(len(v.t.cache.get(v, f, field, i).docs))
+		}
+		if !fn(v.c.bytes(e.term, uint32(e.size)), df) {
+			break
+		}
+	}
+	return nil
+}
+
+// sortTerms sorts numbers of entries by their bytes.
+func (v *View) sortTerms(entries []entry, nums []uint32) {
+	type item struct {
+		prefix uint64 // the first eight bytes, so that few comparisons touch the pool
+		n      uint32
+	}
+	items := make([]item, len(nums))
+	for i, n := range nums {
+		items[i] = item{prefixKey(v.c.bytes(entries[n].term, uint32(entries[n].size))), n}
+	}
+	slices.SortFunc(items, func(a, b item) int {
+		if a.prefix != b.prefix {
+			if a.prefix < b.prefix {
+				return -1
+			}
+			return 1
+		}
+		x, y := &entries[a.n], &entries[b.n]
+		return bytes.Compare(v.c.bytes(x.term, uint32(x.size)), v.c.bytes(y.term, uint32(y.size)))
+	})
+	for i := range items {
+		nums[i] = items[i].n
+	}
+}
+
+func prefixKey(b []byte) uint64 {
+	if len(b) >= 8 {
+		return binary.BigEndian.Uint64(b)
+	}
+	var k [8]byte
+	copy(k[:], b)
+	return binary.BigEndian.Uint64(k[:])
+}
+
+// Lengths holds the tokens of each document in the field.
+func (v *View) Lengths(field int) []uint16 {
+	f := v.field(field)
+	if f == nil || !f.indexed {
+		return nil
+	}
+	return f.lens
+}
+
+// Present returns a test for documents that have a value for the field.
+func (v *View) Present(field int) func(doc uint32) bool {
+	f := v.field(field)
+	if f == nil {
+		return nil
+	}
+	docs := v.presentDocs(f)
+	switch {
+	case len(docs) == 0:
+		return nil
+	case len(docs) == int(v.n):
+		return func(uint32) bool { return true }
+	}
+	f.presentOnce.Do(func() {
+		f.presentSet = bitset.New(int(v.n))
+		for _, d := range docs {
+			f.presentSet.Add(d)
+		}
+	})
+	return f.presentSet.Has
+}
+
+// presentDocs are the documents of the view that have a value for the field.
+func (v *View) presentDocs(f *fieldView) []uint32 {
+	n := len(f.present)
+	if n > 0 && f.present[n-1] >= v.n {
+		n = sort.Search(n, func(i int) bool { return f.present[i] >= v.n })
+	}
+	return f.present[:n]
+}
+
+// Key appends the primary key of a document.
+func (v *View) Key(doc uint32, dst []byte) []byte {
+	e := &v.keys[v.docKey[doc]]
+	return append(dst, v.c.bytes(e.term, uint32(e.size))...)
+}
+
+func (v *View) keyBytes(doc uint32) []byte {
+	e := &v.keys[v.docKey[doc]]
+	return v.c.bytes(e.term, uint32(e.size))
+}
+
+// Source appends the stored source of a document; nil if none is kept.
+func (v *View) Source(doc uint32, dst []byte) ([]byte, error) {
+	if v.source[doc] == nil {
+		return nil, nil
+	}
+	return append(dst, v.source[doc]...), nil
+}
+
+// CommitTS is the commit timestamp of a document.
+func (v *View) CommitTS(doc uint32) uint64 { return v.docTS[doc] }
+
+// Find returns the live document with the key.
+func (v *View) Find(key string) (doc uint32, ok bool) {
+	v.t.mu.Lock()
+	d, ok := v.t.latest(key, v.n)
+	v.t.mu.Unlock()
+	return d, ok && (len(v.killed) == 0 || v.live.Has(d))
+}
+
+// NumColumn returns the field's column of numbers, nil when there is none.
+func (v *View) NumColumn(field int) exec.NumColumn {
+	f := v.field(field)
+	if f == nil || !f.numbers || len(v.presentDocs(f)) == 0 {
+		return nil
+	}
+	return numColumn{f, v.n}
+}
+
+type numColumn struct {
+	f *fieldView
+	n uint32
+}
+
+// span returns the range of a document's values given the ends by document.
+func span(ends []uint32, doc uint32) (from, to uint32) {
+	if int(doc) >= len(ends) {
+		return 0, 0
+	}
+	if doc > 0 {
+		from = ends[doc-1]
+	}
+	return from, ends[doc]
+}
+
+func (c numColumn) Values(doc uint32, dst []uint64) []uint64 {
+	from, to := span(c.f.numEnds, doc)
+	return append(dst, c.f.nums[from:to]...)
+}
+
+func (c numColumn) NumBlocks() int { return int((c.n + columnBlock - 1) / columnBlock) }
+
+func (c numColumn) BlockRange(b int) (lo, hi uint64, ok bool) {
+	switch {
+	case b < len(c.f.blocks):
+		r := c.f.blocks[b]
+		return r.lo, r.hi, r.ok
+	case b == len(c.f.blocks):
+		return c.f.block.lo, c.f.block.hi, c.f.block.ok
+	}
+	return 0, 0, false
+}
+
+// sortedValues remembers the order of a column's values between views: numbers of entries, ascending by their bytes.
+type sortedValues struct {
+	mu    sync.Mutex
+	order []uint32 // of the entries below its length
+}
+
+// upTo returns the sorted numbers below n.
+func (s *sortedValues) upTo(v *View, entries []entry) []uint32 {
+	n := len(entries)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.order) >= n {
+		if len(s.order) == n {
+			return s.order
+		}
+		out := make([]uint32, 0, n)
+		for _, x := range s.order {
+			if int(x) < n {
+				out = append(out, x)
+			}
+		}
+		return out
+	}
+	fresh := make([]uint32, 0, n-len(s.order))
+	for i := len(s.order); i < n; i++ {
+		fresh = append(fresh, uint32(i))
+	}
+	v.sortTerms(entries, fresh)
+	out := make([]uint32, 0, n)
+	old := s.order
+	for _, x := range fresh {
+		b := v.c.bytes(entries[x].term, uint32(entries[x].size))
+		k := sort.Search(len(old), func(i int) bool {
+			e := &entries[old[i]]
+			return bytes.Compare(v.c.bytes(e.term, uint32(e.size)), b) > 0
+		})
+		out = append(out, old[:k]...)
+		out = append(out, x)
+		old = old[k:]
+	}
+	s.order = append(out, old...)
+	return s.order
+}
+
+// StrColumn returns the field's column of text values, nil when there is none.
+func (v *View) StrColumn(field int) exec.StrColumn {
+	f := v.field(field)
+	if f == nil || !f.strings || len(v.presentDocs(f)) == 0 {
+		return nil
+	}
+	f.strOnce.Do(func() {
+		c := &strColumn{v: v, f: f, order: f.sorted.upTo(v, f.values)}
+		c.rank = make([]uint32, len(f.values))
+		for r, n := range c.order {
+			c.rank[n] = uint32(r)
+		}
+		f.strs = c
+	})
+	return f.strs
+}
+
+type strColumn struct {
+	v     *View
+	f     *fieldView
+	order []uint32 // number in values of each ordinal
+	rank  []uint32 // the inverse
+}
+
+func (c *strColumn) value(ord int) []byte {
+	e := &c.f.values[c.order[ord]]
+	return c.v.c.bytes(e.term, uint32(e.size))
+}
+
+func (c *strColumn) NumOrds() int { return len(c.order) }
+
+func (c *strColumn) Seek(value []byte) (int, bool) {
+	return sort.Find(len(c.order), func(i int) int { return bytes.Compare(value, c.value(i)) })
+}
+
+func (c *strColumn) Lookup(ord int, dst []byte) []byte { return append(dst, c.value(ord)...) }
+
+func (c *strColumn) Ords(doc uint32, dst []uint32) []uint32 {
+	from, to := span(c.f.strEnds, doc)
+	for _, n := range c.f.ords[from:to] {
+		dst = append(dst, c.rank[n])
+	}
+	return dst
+}
