@@ -851,3 +851,39 @@ func TestShardsWithSummedStatisticsEqualOne(t *testing.T) {
 		}
 	}
 }
+
+// TestPrefixScoresItsMostFrequentTerms gives a prefix more terms than may score.
+func TestPrefixScoresItsMostFrequentTerms(t *testing.T) {
+	sch, an := testSchema(), testAnalyzers(t)
+	const n = MaxPrefixTerms + 200
+	docs := make([]tdoc, n)
+	for i := range n {
+		docs[i].key = fmt.Sprintf("k%05d", i)
+		docs[i].toks[2] = []string{fmt.Sprintf("p%05d", n-i)}
+		if i%2 == 0 { // the even ones' terms are in two documents
+			docs = append(docs, tdoc{key: fmt.Sprintf("m%05d", i), toks: docs[i].toks})
+		}
+	}
+	for _, leaves := range [][]Leaf{
+		{newSegLeaf(t, docs, nil)},
+		{newSegLeaf(t, docs[:500], nil), newMemLeaf(docs[500:], nil, false)},
+	} {
+		res, err := Search(context.Background(), leaves, sch, an, Request{Query: &query.Prefix{Field: "body", Text: "p"}, Limit: 5000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int(res.Total) != len(docs) || len(res.Notes) != 1 {
+			t.Fatalf("total %d of %d, notes %v", res.Total, len(docs), res.Notes)
+		}
+		scored := 0
+		for _, h := range res.Hits {
+			if h.Score > 0 {
+				scored++
+			}
+		}
+		// 612 terms in two documents, then the first 412 in byte order of those in one
+		if want := 612*2 + 412; scored != want {
+			t.Fatalf("%d documents score, want %d", scored, want)
+		}
+	}
+}

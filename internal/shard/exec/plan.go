@@ -19,7 +19,7 @@ type Analyzers func(field int) *text.Analyzer
 
 // QueryError says why a well-formed query cannot run against this index. It is the caller's to mend.
 type QueryError struct {
-	Code   string // stable, lower_snake: unknown_field, field_not_searchable, field_not_fast, no_positions, invalid_bound, too_many_tokens
+	Code   string // stable, lower_snake: unknown_field, field_not_searchable, field_not_fast, no_positions, invalid_bound, too_many_tokens, prefix_too_broad
 	Field  string
 	Reason string
 }
@@ -31,6 +31,8 @@ func (e *QueryError) Error() string { return fmt.Sprintf("field %q: %s", e.Field
 const (
 	MaxTokens      = 1024 // tokens of all text leaves together
 	MaxPrefixTerms = 1024 // terms of a prefix that score (contract: http-and-cli.md, Search); all of them match
+	// MaxPrefixExpansions is the number of terms that one prefix may have at all.
+	MaxPrefixExpansions = 1 << 18
 )
 
 type kind uint8
@@ -57,10 +59,11 @@ type node struct {
 
 	slot int   // kindTerm: number of the scoring leaf in order of summation
 	term int   // kindTerm: index into searcher.terms
-	list []int // kindPhrase: terms of the phrase in order; kindPrefix: every expansion, ascending
+	list []int // kindPhrase: terms of the phrase in order; kindPrefix: the expansions that score, ascending
 	offs []uint32
 	slop uint32
-	text string // kindPrefix: the normalised prefix
+	text string   // kindPrefix: the normalised prefix
+	rest []string // kindPrefix: expansions that match without a score
 
 	idf float32 // kindPhrase: sum over its terms
 	rep float32 // kindTerm of a match: how often the token stands in the query text; 1 elsewhere
@@ -79,7 +82,6 @@ type term struct {
 	df    uint64
 	idf   float32
 	posts []leafPostings // one for each leaf
-	score bool           // prefix expansions: among the terms that score
 }
 
 type leafPostings struct {
@@ -472,9 +474,6 @@ func (s *searcher) statistics() error {
 		}
 		t.idf = score.IDF(s.docs, t.df)
 	}
-	for _, n := range s.prefixes {
-		s.rankExpansions(n)
-	}
 	for _, c := range s.capped {
 		c.apply(s)
 	}
@@ -489,21 +488,30 @@ func (s *searcher) liveDF(l Leaf, t *term, li int) (uint64, error) {
 	return l.DocFreq(t.field, t.bytes)
 }
 
-// expand lists every term of a prefix on any leaf, ascending.
+// expand finds every term of a prefix on any leaf and chooses those that score: the MaxPrefixTerms of highest global document
+// frequency, of equals the first in byte order. With external statistics the choice is made among all the terms that those
+// list, so that every shard makes the same. The other terms match and add nothing.
 func (s *searcher) expand(n *node) error {
-	seen := map[string]bool{}
+	field := s.schema.Fields[n.field].Name
+	seen := map[string]uint64{}
+	var failed error
 	for _, l := range s.leaves {
-		if err := s.check(1); err != nil {
-			return err
-		}
-		err := l.ScanTerms(n.field, []byte(n.text), func(t []byte, _ uint32) bool {
-			if !seen[string(t)] {
-				seen[string(t)] = true
+		err := l.ScanTerms(n.field, []byte(n.text), func(t []byte, df uint32) bool {
+			if failed = s.check(16); failed != nil {
+				return false
 			}
-			return true
+			seen[string(t)] += uint64(df)
+			if len(seen) > MaxPrefixExpansions {
+				failed = &QueryError{Code: "prefix_too_broad", Field: field,
+					Reason: fmt.Sprintf("prefix %q has more than %d terms; write more of the word", n.text, MaxPrefixExpansions)}
+			}
+			return failed == nil
 		})
 		if err != nil {
-			return fmt.Errorf("expand prefix of field %q: %w", s.schema.Fields[n.field].Name, err)
+			return fmt.Errorf("expand prefix of field %q: %w", field, err)
+		}
+		if failed != nil {
+			return failed
 		}
 	}
 	words := make([]string, 0, len(seen))
@@ -511,50 +519,61 @@ func (s *searcher) expand(n *node) error {
 		words = append(words, w)
 	}
 	slices.Sort(words)
-	n.list = n.list[:0]
+	keep, err := s.scoring(n, words)
+	if err != nil {
+		return err
+	}
+	n.list, n.rest = nil, nil
 	for _, w := range words {
-		n.list = append(n.list, s.newTerm(n.field, []byte(w)))
+		if keep == nil || keep[w] {
+			n.list = append(n.list, s.newTerm(n.field, []byte(w)))
+		} else {
+			n.rest = append(n.rest, w)
+		}
 	}
 	return nil
 }
 
-// rankExpansions chooses the terms of a prefix that score: the MaxPrefixTerms of highest global document frequency, of equals the first in byte
-// order. With external statistics the choice is made among all the terms that those list, so that every shard makes the same.
-func (s *searcher) rankExpansions(n *node) {
+// scoring returns the terms of a prefix that score; nil means all.
+func (s *searcher) scoring(n *node, words []string) (map[string]bool, error) {
 	type cand struct {
 		text string
 		df   uint64
 	}
-	name := s.schema.Fields[n.field].Name
-	total := len(n.list)
-	if s.req.Stats == nil {
-		if total <= MaxPrefixTerms {
-			for _, t := range n.list {
-				s.terms[t].score = true
-			}
-			return
-		}
-		s.note(fmt.Sprintf("prefix %q has %d terms; the %d most frequent score", n.text, total, MaxPrefixTerms))
-		order := slices.Clone(n.list)
-		sort.SliceStable(order, func(i, j int) bool { return s.terms[order[i]].df > s.terms[order[j]].df })
-		for _, t := range order[:MaxPrefixTerms] {
-			s.terms[t].score = true
-		}
-		return
-	}
 	var all []cand
-	for t, df := range s.req.Stats.DF {
-		if t.Field == name && strings.HasPrefix(t.Text, n.text) {
-			all = append(all, cand{t.Text, df})
+	if ext := s.req.Stats; ext != nil {
+		name := s.schema.Fields[n.field].Name
+		for t, df := range ext.DF {
+			if t.Field == name && strings.HasPrefix(t.Text, n.text) {
+				all = append(all, cand{t.Text, df})
+			}
+		}
+	} else {
+		if len(words) <= MaxPrefixTerms || s.collect != nil {
+			return nil, nil // a coordinator chooses when it has everybody's
+		}
+		for _, w := range words {
+			var df uint64
+			for _, l := range s.leaves {
+				d, err := l.DocFreq(n.field, []byte(w))
+				if err != nil {
+					return nil, err
+				}
+				df += d
+			}
+			if err := s.check(64); err != nil {
+				return nil, err
+			}
+			all = append(all, cand{w, df})
 		}
 	}
-	sort.Slice(all, func(i, j int) bool {
-		if all[i].df != all[j].df {
-			return all[i].df > all[j].df
-		}
-		return all[i].text < all[j].text
-	})
 	if len(all) > MaxPrefixTerms {
+		sort.Slice(all, func(i, j int) bool {
+			if all[i].df != all[j].df {
+				return all[i].df > all[j].df
+			}
+			return all[i].text < all[j].text
+		})
 		s.note(fmt.Sprintf("prefix %q has %d terms; the %d most frequent score", n.text, len(all), MaxPrefixTerms))
 		all = all[:MaxPrefixTerms]
 	}
@@ -562,9 +581,7 @@ func (s *searcher) rankExpansions(n *node) {
 	for _, c := range all {
 		keep[c.text] = true
 	}
-	for _, t := range n.list {
-		s.terms[t].score = keep[string(s.terms[t].bytes)]
-	}
+	return keep, nil
 }
 
 // apply keeps the rarest terms of a match; absent ones go last, equals stay in the order of the text.

@@ -16,12 +16,6 @@ func (s *searcher) prefixIter(l Leaf, li int, n *node) (iterator, error) {
 		if !t.posts[li].ok {
 			continue
 		}
-		if !t.score {
-			if err := s.addBits(set.docs, &t.posts[li].p); err != nil {
-				return nil, err
-			}
-			continue
-		}
 		c := s.newCursor(l, li, nil, t, t.idf)
 		for b := 0; b < c.nblk; b++ {
 			if err := s.check(segment.BlockSize); err != nil {
@@ -40,6 +34,9 @@ func (s *searcher) prefixIter(l Leaf, li int, n *node) (iterator, error) {
 		}
 		s.free = append(s.free, c)
 		s.used = s.used[:len(s.used)-1]
+	}
+	if err := s.addRest(set.docs, l, n); err != nil {
+		return nil, err
 	}
 	set.n = set.docs.Count()
 	if set.n == 0 {
@@ -60,11 +57,29 @@ func (s *searcher) countPrefix(l Leaf, li int, n *node, res *Result) error {
 			return err
 		}
 	}
+	if err := s.addRest(set, l, n); err != nil {
+		return err
+	}
 	if live := l.Live(); live != nil {
 		for i := range set {
 			set[i] &= live[i]
 		}
 	}
 	res.Total += uint64(set.Count())
+	return nil
+}
+
+// addRest adds the documents of the terms that match without a score.
+func (s *searcher) addRest(set bitset.Set, l Leaf, n *node) error {
+	for _, w := range n.rest {
+		if err := s.check(16); err != nil {
+			return err
+		}
+		if p, ok := l.Postings(n.field, []byte(w)); ok {
+			if err := s.addBits(set, &p); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
