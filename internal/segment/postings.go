@@ -3,7 +3,6 @@ package segment
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 
 	"github.com/weft-search/weft/internal/segment/bitpack"
@@ -354,49 +353,98 @@ func (p *Postings) Positions(b, i int, freqs *[BlockSize]uint32, dst []uint32) [
 		before += int(f)
 	}
 	n := int(freqs[i])
-	at := 0
-	packed := true
-	switch p.kind {
-	case listArray:
-		if b < p.posBlk {
-			p.posBlk, p.posFrom = 0, 0
-		}
-		for ; p.posBlk < b; p.posBlk++ {
-			for _, f := range p.freqs[p.posBlk*BlockSize : (p.posBlk+1)*BlockSize] {
-				p.posFrom += int(f)
-			}
-		}
-		from := p.posFrom + before
-		if from+n > len(p.pos) {
-			p.fail("positions of block %d are missing", b)
-			return dst
-		}
-		return append(dst, p.pos[from:from+n]...)
-	case listOne:
-		packed = n >= BlockSize
-	case listShort:
-		total := before
-		for _, f := range freqs[i:p.df] {
-			total += int(f)
-		}
-		packed = total >= BlockSize
-		var imp [blockImpacts]Impact
-		if _, at = p.shortImpacts(imp[:0]); at < 0 {
-			return dst
-		}
-	case listBlocks:
-		e := p.entry(b)
-		at = p.docEnd + int(le.Uint32(e[4:]))
-		before += int(e[8])
+	if p.kind == listArray {
+		return append(dst, p.arrayPositions(b, before, n)...)
 	}
-	return p.unpackPositions(at, before, n, packed, dst)
+	at, skip, packed := p.positionsAt(b, freqs)
+	if at < 0 {
+		return dst
+	}
+	start := len(dst)
+	dst = p.unpackPositions(at, skip+before, n, packed, dst)
+	sum := uint32(0)
+	for j, d := range dst[start:] {
+		sum += d
+		dst[start+j] = sum
+	}
+	return dst
 }
 
-// unpackPositions appends n positions after skipping some, from position blocks that begin at data[at]; packed tells whether
-// there is a packed block before the varints.
+// BlockPositions appends the positions of all postings of block b, one after the other. freqs are as Freqs(b) gave them.
+func (p *Postings) BlockPositions(b int, freqs *[BlockSize]uint32, dst []uint32) []uint32 {
+	if !p.hasPos || p.err != nil {
+		return dst
+	}
+	n := 0
+	for _, f := range freqs[:p.blockLen(b)] {
+		n += int(f)
+	}
+	if p.kind == listArray {
+		return append(dst, p.arrayPositions(b, 0, n)...)
+	}
+	at, skip, packed := p.positionsAt(b, freqs)
+	if at < 0 {
+		return dst
+	}
+	start := len(dst)
+	dst = p.unpackPositions(at, skip, n, packed, dst)
+	if p.err != nil {
+		return dst
+	}
+	rest := dst[start:]
+	for _, f := range freqs[:p.blockLen(b)] {
+		sum := uint32(0)
+		for j, d := range rest[:f] {
+			sum += d
+			rest[j] = sum
+		}
+		rest = rest[f:]
+	}
+	return dst
+}
+
+// arrayPositions lends n positions of block b of arrays after some.
+func (p *Postings) arrayPositions(b, before, n int) []uint32 {
+	if b < p.posBlk {
+		p.posBlk, p.posFrom = 0, 0
+	}
+	for ; p.posBlk < b; p.posBlk++ {
+		for _, f := range p.freqs[p.posBlk*BlockSize : (p.posBlk+1)*BlockSize] {
+			p.posFrom += int(f)
+		}
+	}
+	from := p.posFrom + before
+	if from+n > len(p.pos) {
+		p.fail("positions of block %d are missing", b)
+		return nil
+	}
+	return p.pos[from : from+n]
+}
+
+// positionsAt returns where in data the position block begins that holds the first position of block b, how many positions
+// stand before that in it, and whether packed blocks come before the varints. A negative place means damage.
+func (p *Postings) positionsAt(b int, freqs *[BlockSize]uint32) (at, skip int, packed bool) {
+	switch p.kind {
+	case listBlocks:
+		e := p.entry(b)
+		return p.docEnd + int(le.Uint32(e[4:])), int(e[8]), true
+	case listShort:
+		total := 0
+		for _, f := range freqs[:p.df] {
+			total += int(f)
+		}
+		var imp [blockImpacts]Impact
+		_, at = p.shortImpacts(imp[:0])
+		return at, 0, total >= BlockSize
+	}
+	return 0, 0, p.freq >= BlockSize
+}
+
+// unpackPositions appends n differences of positions after skipping some, from position blocks that begin at data[at]; packed
+// tells whether packed blocks come before the varints.
 func (p *Postings) unpackPositions(at, skip, n int, packed bool, dst []uint32) []uint32 {
 	src := p.data
-	pos, start := uint32(0), len(dst)
+	start := len(dst)
 	for packed {
 		if uint(at) >= uint(len(src)) {
 			return p.badPositions(dst[:start])
@@ -412,7 +460,7 @@ func (p *Postings) unpackPositions(at, skip, n int, packed bool, dst []uint32) [
 		}
 		if skip < BlockSize {
 			m := min(n, BlockSize-skip)
-			dst, pos = appendUnpacked(dst, src[at+1:end], width, skip, m, pos)
+			dst = appendUnpacked(dst, src[at+1:end], width, skip, m)
 			if n -= m; n == 0 {
 				return dst
 			}
@@ -421,15 +469,14 @@ func (p *Postings) unpackPositions(at, skip, n int, packed bool, dst []uint32) [
 		skip -= BlockSize
 		at = end
 	}
-	if n > len(src)-at || skip > len(src)-at {
+	if at > len(src) || n > len(src)-at || skip > len(src)-at {
 		return p.badPositions(dst[:start])
 	}
 	at = skipVarints(src, at, skip)
 	var v uint64
 	for range n {
 		v, at = uvarint(src, at)
-		pos += uint32(v)
-		dst = append(dst, pos)
+		dst = append(dst, uint32(v))
 	}
 	if at < 0 {
 		return p.badPositions(dst[:start])
@@ -445,26 +492,21 @@ func (p *Postings) badPositions(dst []uint32) []uint32 {
 // fewUnpacked is the number of values up to which picking them one by one beats unpacking their block.
 const fewUnpacked = 8
 
-// appendUnpacked appends the running sums, from pos on, of values [from, from+n) of a packed block.
-func appendUnpacked(dst []uint32, src []byte, width uint8, from, n int, pos uint32) ([]uint32, uint32) {
+// appendUnpacked appends values [from, from+n) of a packed block.
+func appendUnpacked(dst []uint32, src []byte, width uint8, from, n int) []uint32 {
 	if n > fewUnpacked {
-		return appendMany(dst, src, width, from, n, pos)
+		return appendMany(dst, src, width, from, n)
 	}
 	for i := from; i < from+n; i++ {
-		pos += packedValue(src, int(width), i)
-		dst = append(dst, pos)
+		dst = append(dst, packedValue(src, int(width), i))
 	}
-	return dst, pos
+	return dst
 }
 
-func appendMany(dst []uint32, src []byte, width uint8, from, n int, pos uint32) ([]uint32, uint32) {
+func appendMany(dst []uint32, src []byte, width uint8, from, n int) []uint32 {
 	var v [BlockSize]uint32
 	bitpack.Unpack(&v, src, width)
-	for _, d := range v[from : from+n] {
-		pos += d
-		dst = append(dst, pos)
-	}
-	return dst, pos
+	return append(dst, v[from:from+n]...)
 }
 
 // packedValue reads one value of a block in the layout of package bitpack.
@@ -521,6 +563,3 @@ func (p *Postings) openList(f *invField, df uint32, data []byte) bool {
 	p.a = viewU32(data[lastOff:p.entOff])
 	return true
 }
-
-// bitsFor is the number of bits that v needs.
-func bitsFor(v uint32) uint8 { return uint8(bits.Len32(v)) }

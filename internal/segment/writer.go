@@ -417,7 +417,7 @@ func (w *Writer) StrColumn(field int, starts []uint32, values [][]byte) {
 	slices.SortFunc(order, func(a, b uint32) int { return bytes.Compare(values[a], values[b]) })
 	ords := make([]uint64, len(values))
 	i := 0
-	w.strColumn(field, func() []byte {
+	w.strDict(field, func() []byte {
 		if i == len(order) {
 			return nil
 		}
@@ -427,12 +427,15 @@ func (w *Writer) StrColumn(field int, starts []uint32, values [][]byte) {
 		for ; i < len(order) && bytes.Equal(values[order[i]], v); i++ {
 			ords[order[i]] = ord
 		}
-	}, starts, ords)
+	})
+	if w.err == nil {
+		w.column(tagOrdinals, field, starts, ords)
+	}
 }
 
-// strColumn writes a column of text. value returns the least value that has no ordinal yet, nil when all have; ordinal tells
-// which it got. ords may be filled by these calls.
-func (w *Writer) strColumn(field int, value func() []byte, ordinal func(uint64), starts []uint32, ords []uint64) {
+// strDict writes the dictionary of a column of text; the column of ordinals must follow. value returns the least value that has
+// no ordinal yet, nil when all have; ordinal tells which it got.
+func (w *Writer) strDict(field int, value func() []byte, ordinal func(uint64)) {
 	w.cur.Strings = true
 	w.out.begin(tagStrings, field)
 	w.terms.reset(false)
@@ -448,7 +451,6 @@ func (w *Writer) strColumn(field int, value func() []byte, ordinal func(uint64),
 	}
 	w.out.write(w.terms.finish())
 	w.out.end()
-	w.column(tagOrdinals, field, starts, ords)
 }
 
 // Presence writes the set of documents, ascending, that have a value for the field.
