@@ -38,6 +38,9 @@ type Config struct {
 type Engine struct {
 	// MemtableBytes is the memory at which an index writes a segment.
 	MemtableBytes int64
+	// AllMemtableBytes is the memory of the memtables of all indexes together at which the largest is written out early; a
+	// quarter above it, writes are refused.
+	AllMemtableBytes int64
 	// MergeBytesPerSec limits what background merging writes, for each index. Negative = no limit.
 	MergeBytesPerSec int64
 	// OpenAtOnce bounds the indexes that are recovered at the same time at start.
@@ -60,6 +63,7 @@ type Limits struct {
 	DocumentBytes int64 // one document, as JSON
 	SearchBytes   int64 // body of a search
 	SchemaBytes   int64 // body of PUT /indexes
+	ReplyBytes    int64 // sources in one reply to a search
 	URLBytes      int   // request target
 	HeaderBytes   int   // all headers of a request
 	BulkErrors    int   // rejected documents listed in one bulk reply
@@ -90,6 +94,7 @@ func (c Config) ensureDefaults() Config {
 	}
 	setDefault(&c.SlowSearch, time.Second)
 	cpus := runtime.GOMAXPROCS(0)
+	setDefault(&c.Engine.AllMemtableBytes, 1<<30)
 	setDefault(&c.Engine.OpenAtOnce, max(2, cpus))
 
 	l := &c.Limits
@@ -107,6 +112,7 @@ func (c Config) ensureDefaults() Config {
 	setDefault(&l.DocumentBytes, 16<<20)
 	setDefault(&l.SearchBytes, 1<<20)
 	setDefault(&l.SchemaBytes, 1<<20)
+	setDefault(&l.ReplyBytes, 64<<20)
 	setDefault(&l.URLBytes, 64<<10)
 	setDefault(&l.HeaderBytes, 64<<10)
 	setDefault(&l.BulkErrors, 10_000)
@@ -141,23 +147,30 @@ func (c Config) validate() error {
 		{"indexes", int64(l.Indexes)}, {"searches", int64(l.Searches)}, {"search queue", int64(l.SearchQueue)},
 		{"writes", int64(l.Writes)}, {"write queue", int64(l.WriteQueue)}, {"bulks", int64(l.Bulks)}, {"bulk queue", int64(l.BulkQueue)},
 		{"queue wait", int64(l.QueueWait)}, {"document bytes", l.DocumentBytes}, {"search bytes", l.SearchBytes}, {"schema bytes", l.SchemaBytes},
-		{"url bytes", int64(l.URLBytes)}, {"header bytes", int64(l.HeaderBytes)}, {"bulk errors", int64(l.BulkErrors)}, {"bulk ids", int64(l.BulkIDs)},
+		{"reply bytes", l.ReplyBytes}, {"url bytes", int64(l.URLBytes)}, {"header bytes", int64(l.HeaderBytes)}, {"bulk errors", int64(l.BulkErrors)}, {"bulk ids", int64(l.BulkIDs)},
 		{"hits", int64(l.Hits)}, {"search timeout", int64(l.SearchTimeout)}, {"bulk stall", int64(l.BulkStall)}, {"reply time", int64(l.ReplyTime)},
-		{"idle time", int64(l.IdleTime)}, {"memtable bytes", c.Engine.MemtableBytes}, {"open at once", int64(c.Engine.OpenAtOnce)},
+		{"idle time", int64(l.IdleTime)}, {"memtable bytes", c.Engine.MemtableBytes}, {"all memtable bytes", c.Engine.AllMemtableBytes}, {"open at once", int64(c.Engine.OpenAtOnce)},
 	} {
 		if v.n < 0 {
 			errs = append(errs, fmt.Errorf("limit %s: %d is negative", v.name, v.n))
 		}
 	}
-	if least := bulkCharge(l); l.RequestBytes < least {
+	if least := bulkCharge + longLineCharge(l); l.RequestBytes < least {
 		errs = append(errs, fmt.Errorf("limit request bytes: %d is below the %d that one bulk load needs", l.RequestBytes, least))
 	}
 	return errors.Join(errs...)
 }
 
-// bulkChunkBytes is the size of raw documents at which a bulk load applies what it has read.
-const bulkChunkBytes = 4 << 20
+// A bulk load is read in chunks; one is applied while the next is read.
+const (
+	bulkChunkBytes = 4 << 20 // raw documents in a chunk
+	bulkChunkDocs  = 4096
+	// bulkCharge is the memory that one bulk load is charged from its beginning: two chunks, and the typed documents made of
+	// them, which are about as large again.
+	bulkCharge = 4 * bulkChunkBytes
+	// longLine is the length of a line from which it is charged for itself; shorter ones fit the charge of the chunk.
+	longLine = 1 << 20
+)
 
-// bulkCharge is the memory that one bulk load is charged: a chunk, one line of the greatest length, and the typed documents
-// made of them, which are about as large again.
-func bulkCharge(l Limits) int64 { return 2 * (bulkChunkBytes + l.DocumentBytes) }
+// longLineCharge is what a bulk load is charged for a line whose length is not known yet.
+func longLineCharge(l Limits) int64 { return 2 * l.DocumentBytes }

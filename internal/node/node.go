@@ -16,11 +16,16 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"github.com/weft-search/weft/internal/node/admit"
+	"github.com/weft-search/weft/internal/node/api"
 	"github.com/weft-search/weft/internal/obs"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/shard"
 )
 
 // Node is one serving process, or one of several in a process.
@@ -30,17 +35,40 @@ type Node struct {
 	dir  *dataDir
 	self identity
 
+	catalog catalog
+	// openEngine opens the shard of an index: the seam at which tests make the engine fail.
+	openEngine func(ctx context.Context, cfg shard.Config) (engine, error)
+
 	handler http.Handler
 	server  *http.Server
 	lis     net.Listener
 
-	ctx    context.Context // ends when Close gives up waiting
+	searches, writes, bulks *admit.Gate // places
+	memory                  *admit.Gate // bytes of request bodies
+	memtables               memtables
+	drain                   drain
+
+	refused   map[api.Code]obs.Counter
+	stages    map[string]obs.Histogram
+	documents struct{ indexed, rejected, deleted obs.Counter }
+	slow      *obs.SlowLog
+
+	ctx    context.Context // of all work; ends when Close gives up waiting
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup // background work that Close waits for
+	opened chan struct{}  // closed when every index was opened or has failed to
 
 	done chan struct{} // closed when the HTTP server has ended
-	err  error         // why it ended, set before done is closed
+	err  error         // why it ended by itself; set before done is closed
 }
+
+// Names of the gates.
+const (
+	gateSearches = "searches"
+	gateWrites   = "writes"
+	gateBulks    = "bulk loads"
+	gateMemory   = "bytes of bodies"
+)
 
 // New checks the config, takes the data folder and reads the catalog. Errors about the folder are *DataDirError. Nothing
 // listens and no index is open yet; a node that was made must be closed.
@@ -53,17 +81,75 @@ func New(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: cfg.Log.With("node", self.ID), dir: dir, self: self, done: make(chan struct{})}
+	l := cfg.Limits
+	n := &Node{
+		cfg: cfg, log: cfg.Log.With("node", self.ID), dir: dir, self: self,
+		searches: admit.New(gateSearches, int64(l.Searches), l.SearchQueue, l.QueueWait),
+		writes:   admit.New(gateWrites, int64(l.Writes), l.WriteQueue, l.QueueWait),
+		bulks:    admit.New(gateBulks, int64(l.Bulks), l.BulkQueue, l.QueueWait),
+		memory:   admit.New(gateMemory, l.RequestBytes, l.SearchQueue+l.WriteQueue+l.BulkQueue, l.QueueWait),
+		slow:     obs.NewSlowLog(cfg.Log, cfg.SlowSearch, cfg.Metrics.SlowQueries),
+		opened:   make(chan struct{}), done: make(chan struct{}),
+	}
+	n.openEngine = func(ctx context.Context, cfg shard.Config) (engine, error) {
+		s, err := shard.Open(ctx, cfg)
+		if err != nil {
+			return nil, err // not s: a nil *Shard in an interface is not nil
+		}
+		return s, nil
+	}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
-	n.handler = http.NotFoundHandler()
+	n.catalog.node = n
+	n.memtables.node = n
+	n.drain.idle = make(chan struct{})
+	n.resolveMetrics()
+	if err := n.catalog.load(); err != nil {
+		n.cancel(err)
+		return nil, errors.Join(err, dir.release())
+	}
+	n.handler = n.newHandler()
 	return n, nil
+}
+
+func (n *Node) resolveMetrics() {
+	m := n.cfg.Metrics
+	n.refused = make(map[api.Code]obs.Counter)
+	for code, info := range api.Codes {
+		if info.Status == http.StatusTooManyRequests || info.Status == http.StatusServiceUnavailable {
+			n.refused[code] = m.Refused(string(code))
+		}
+	}
+	n.stages = make(map[string]obs.Histogram, len(searchStages))
+	for _, s := range searchStages {
+		n.stages[s] = m.Stage(s)
+	}
+	n.documents.indexed, n.documents.rejected, n.documents.deleted = m.Documents("indexed"), m.Documents("rejected"), m.Documents("deleted")
+	for _, g := range []struct {
+		name string
+		gate *admit.Gate
+	}{{"searches", n.searches}, {"writes", n.writes}, {"bulks", n.bulks}, {"request_bytes", n.memory}} {
+		m.GaugeFunc("weft_admitted_"+g.name, "What the gate has given out.", func() float64 { return float64(g.gate.Used()) })
+		m.GaugeFunc("weft_waiting_for_"+g.name, "Requests that wait for the gate.", func() float64 { return float64(g.gate.Waiting()) })
+	}
+	m.WatchIndexes(n.samples)
 }
 
 // ID is the node's UUID.
 func (n *Node) ID() string { return n.self.ID }
 
+// shardConfig is what the shard of an index is opened with.
+func (n *Node) shardConfig(e catalogEntry, sch *schema.Schema) shard.Config {
+	return shard.Config{
+		Dir: n.indexDir(e), Collection: e.Name, Schema: sch,
+		MemtableBytes: n.cfg.Engine.MemtableBytes, MergeBytesPerSec: n.cfg.Engine.MergeBytesPerSec,
+		Log: n.log.With("index", e.Name),
+	}
+}
+
+func (n *Node) indexDir(e catalogEntry) string { return path.Join(n.dir.path, indexesDir, e.Dir) }
+
 // Start binds the address, serves it, and begins to recover the indexes in the background: until all are there, /readyz
-// answers 503 and calls to an index that is not there yet wait for it. ctx bounds the start only.
+// answers 503 and a call to an index that is not there yet waits for it. ctx bounds the start only.
 func (n *Node) Start(ctx context.Context) error {
 	if n.cfg.HTTPAddr != "" {
 		var lc net.ListenConfig
@@ -72,15 +158,26 @@ func (n *Node) Start(ctx context.Context) error {
 			return fmt.Errorf("listen on %s: %w", n.cfg.HTTPAddr, err)
 		}
 		n.lis = lis
-		n.server = &http.Server{Handler: n.handler}
+		n.server = &http.Server{
+			Handler:        n.handler,
+			MaxHeaderBytes: n.cfg.Limits.HeaderBytes + n.cfg.Limits.URLBytes,
+			// Bodies have a deadline that moves while bytes come and replies get theirs when they are ready, so that a long bulk
+			// load is not cut and a silent peer is.
+			ReadHeaderTimeout: 10 * time.Second,
+			IdleTimeout:       n.cfg.Limits.IdleTime,
+			ErrorLog:          slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+		}
 		n.wg.Go(func() {
-			err := n.server.Serve(lis)
-			if !errors.Is(err, http.ErrServerClosed) {
-				n.err = fmt.Errorf("serve http: %w", err)
+			defer close(n.done)
+			if err := n.server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
+				n.err = fmt.Errorf("serve http on %s: %w", lis.Addr(), err)
 			}
-			close(n.done)
 		})
 	}
+	n.wg.Go(func() {
+		defer close(n.opened)
+		n.catalog.openAll(n.ctx)
+	})
 	return nil
 }
 
@@ -90,6 +187,14 @@ func (n *Node) Addr() string {
 		return ""
 	}
 	return n.lis.Addr().String()
+}
+
+// address names the node in replies: where it listens, or its id.
+func (n *Node) address() string {
+	if a := n.Addr(); a != "" {
+		return a
+	}
+	return n.self.ID
 }
 
 // Handler answers the node's HTTP calls, for callers in the same process.
@@ -112,38 +217,95 @@ func (n *Node) Err() error {
 // Metrics is where the node counts.
 func (n *Node) Metrics() *obs.Metrics { return n.cfg.Metrics }
 
-// Readiness is how far a node is with taking calls.
-type Readiness struct {
-	Ready   bool           // every index is open, or has failed to open, and the node is not closing
-	Closing bool           // Close was called
-	Total   int            // indexes of the catalog
-	Open    int            // indexes that answer
-	Failed  []IndexFailure // indexes that could not be opened, by name
-}
+// Opened is closed when every index was opened or has failed to open; Ready tells which.
+func (n *Node) Opened() <-chan struct{} { return n.opened }
 
-// IndexFailure is an index that answers 503.
-type IndexFailure struct{ Index, Reason string }
-
-// Ready tells how far the node is.
-func (n *Node) Ready() Readiness { return Readiness{Ready: true} }
-
-// Close stops accepting calls, waits for those under way until ctx ends, closes the indexes and lets the data folder go.
-// What was acknowledged is safe in any case.
+// Close stops accepting calls, waits for those under way until ctx ends, then interrupts them, closes the indexes and lets the
+// data folder go. What was acknowledged is safe in any case.
 func (n *Node) Close(ctx context.Context) error {
 	var errs []error
+	n.drain.begin()
 	if n.server != nil {
 		if err := n.server.Shutdown(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("drain http: %w", err), n.server.Close())
+			errs = append(errs, fmt.Errorf("drain http: %w", err))
 		}
 	}
+	if err := n.drain.wait(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("drain calls: %w", err))
+	}
 	n.cancel(errClosing)
+	if n.server != nil {
+		if err := n.server.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close http: %w", err))
+		}
+	}
 	n.wg.Wait()
-	errs = append(errs, n.dir.release())
+	errs = append(errs, n.catalog.closeAll(ctx), n.dir.release())
 	return errors.Join(errs...)
 }
 
 // errClosing is the cause of contexts that end because the node closes.
 var errClosing = errors.New("the node is closing")
 
-// drainDefault is how long callers that have no opinion should let Close wait.
-const drainDefault = 30 * time.Second
+// drain counts calls under way, and refuses new ones once it has begun.
+type drain struct {
+	idle chan struct{} // closed when closing and no call is left
+	mu   struct {
+		sync.Mutex
+		calls   int
+		closing bool
+	}
+}
+
+// enter counts a call in; it returns false once the drain has begun.
+func (d *drain) enter() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.closing {
+		return false
+	}
+	d.mu.calls++
+	return true
+}
+
+// leave counts a call out.
+func (d *drain) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.calls--
+	if d.mu.closing && d.mu.calls == 0 {
+		close(d.idle)
+	}
+}
+
+func (d *drain) begin() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.closing {
+		return
+	}
+	d.mu.closing = true
+	if d.mu.calls == 0 {
+		close(d.idle)
+	}
+}
+
+func (d *drain) begun() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.closing
+}
+
+func (d *drain) wait(ctx context.Context) error {
+	select {
+	case <-d.idle:
+		return nil
+	default:
+	}
+	select {
+	case <-d.idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

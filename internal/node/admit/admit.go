@@ -46,7 +46,8 @@ type Gate struct {
 
 	sem     *semaphore.Weighted
 	waiting atomic.Int64
-	used    atomic.Int64
+	used    atomic.Int64 // weight given out
+	places  atomic.Int64 // requests that hold a place
 	// held is a moving average of how long a place is held, in nanoseconds: 7/8 old + 1/8 new.
 	held atomic.Int64
 }
@@ -89,6 +90,7 @@ func (g *Gate) Enter(ctx context.Context, weight int64) (*Place, error) {
 		}
 	}
 	g.used.Add(weight)
+	g.places.Add(1)
 	return &Place{gate: g, weight: weight, since: time.Now()}, nil
 }
 
@@ -102,6 +104,7 @@ func (p *Place) Release() {
 	// Two releases at once may lose one sample; it is an estimate.
 	p.gate.held.Store(old - old/8 + held/8)
 	p.gate.used.Add(-p.weight)
+	p.gate.places.Add(-1)
 	p.gate.sem.Release(p.weight)
 }
 
@@ -113,12 +116,11 @@ const (
 
 func (g *Gate) refuse(waited bool) *Refusal {
 	// With every place taken for held on average and waiters in front, this is when a place would have come up.
-	used := max(g.used.Load(), 1)
-	after := time.Duration(float64(g.held.Load()) * float64(g.waiting.Load()+1) / float64(used))
+	after := time.Duration(float64(g.held.Load()) * float64(g.waiting.Load()+1) / float64(max(g.places.Load(), 1)))
 	return &Refusal{Gate: g.name, Limit: g.limit, Queue: int(g.queue), RetryAfter: min(max(after, minRetry), maxRetry), Waited: waited}
 }
 
-// Used is how much of the limit is given out, Waiting how many requests wait.
+// Used is how much of the limit is given out.
 func (g *Gate) Used() int64 { return g.used.Load() }
 
 // Waiting is how many requests wait for a place.

@@ -28,6 +28,12 @@ const (
 	RepeatedParameter    Code = "repeated_parameter"
 	UnknownField         Code = "unknown_field"
 	InvalidField         Code = "invalid_field"
+	FieldNotSearchable   Code = "field_not_searchable"
+	FieldNotFast         Code = "field_not_fast"
+	NoPositions          Code = "no_positions"
+	InvalidBound         Code = "invalid_bound"
+	TooManyTokens        Code = "too_many_tokens"
+	ReplyTooLarge        Code = "reply_too_large"
 	InvalidIndexName     Code = "invalid_index_name"
 	InvalidID            Code = "invalid_id"
 	InvalidDocument      Code = "invalid_document"
@@ -86,6 +92,12 @@ var Codes = map[Code]CodeInfo{
 	RepeatedParameter:    {http.StatusBadRequest, "A parameter is given more than once"},
 	UnknownField:         {http.StatusBadRequest, "The index has no such field"},
 	InvalidField:         {http.StatusBadRequest, "The field cannot be used like this"},
+	FieldNotSearchable:   {http.StatusBadRequest, "The field is not searchable"},
+	FieldNotFast:         {http.StatusBadRequest, "The field has no column"},
+	NoPositions:          {http.StatusBadRequest, "The field keeps no positions"},
+	InvalidBound:         {http.StatusBadRequest, "A bound is not a value of the field"},
+	TooManyTokens:        {http.StatusBadRequest, "The query has too many words"},
+	ReplyTooLarge:        {http.StatusBadRequest, "The reply would be too large"},
 	InvalidIndexName:     {http.StatusBadRequest, "Not a name for an index"},
 	InvalidID:            {http.StatusBadRequest, "Not an id of a document"},
 	InvalidDocument:      {http.StatusBadRequest, "The document does not fit the index"},

@@ -1,0 +1,185 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/text"
+)
+
+// dynamicSchema is the schema of an index that was not declared: a key, and fields inferred from documents.
+func dynamicSchema(name string) (*schema.Schema, error) {
+	s, err := (&schema.Schema{Name: name, Dynamic: true, Generation: 1}).WithKey()
+	if err != nil {
+		return nil, fmt.Errorf("make schema of a dynamic index: %w", err)
+	}
+	return s, nil
+}
+
+func (n *Node) putIndex(c *call) *api.Problem {
+	name := c.r.PathValue("name")
+	if p := api.CheckIndexName(name); p != nil {
+		return p
+	}
+	kind, prob := c.wants("text/plain", typeJSON)
+	if prob != nil {
+		return prob
+	}
+	body, held, prob := c.body(n, n.cfg.Limits.SchemaBytes)
+	if prob != nil {
+		return prob
+	}
+	defer held.Release()
+	sch, prob := n.readSchema(c, name, kind, body)
+	if prob != nil {
+		return prob
+	}
+	place, err := n.writes.Enter(c.ctx, 1)
+	if err != nil {
+		return n.problem(c.ctx, err)
+	}
+	defer place.Release()
+	l, made, err := n.catalog.create(c.ctx, name, sch)
+	if err != nil {
+		return n.problem(c.ctx, err)
+	}
+	defer l.release()
+	status := http.StatusCreated
+	if !made {
+		status = http.StatusOK
+		if len(body) > 0 {
+			if prob := n.extend(c, l, sch); prob != nil {
+				return prob
+			}
+		}
+	}
+	info := n.info(l.index)
+	return c.json(n, status, info.AppendJSON(nil))
+}
+
+// readSchema reads the body of PUT /indexes; an empty one asks for an index that infers its fields.
+func (n *Node) readSchema(c *call, name, kind string, body []byte) (*schema.Schema, *api.Problem) {
+	if len(body) == 0 {
+		sch, err := dynamicSchema(name)
+		if err != nil {
+			return nil, n.problem(c.ctx, err)
+		}
+		return sch, nil
+	}
+	if !utf8.Valid(body) {
+		return nil, api.NewProblem(api.InvalidUTF8, "the schema is not valid UTF-8")
+	}
+	read := schema.ParseSDL
+	if kind == typeJSON {
+		read = schema.ParseJSON
+	}
+	sch, err := read(string(body), text.Check)
+	if err != nil {
+		return nil, n.problem(c.ctx, err)
+	}
+	if sch, err = sch.WithKey(); err != nil {
+		return nil, n.problem(c.ctx, err)
+	}
+	if sch.Name != "" && sch.Name != name {
+		return nil, &api.Problem{Code: api.SchemaConflict, Field: "name",
+			Detail: "the schema is of an index named " + fmt.Sprintf("%q", api.Clip(sch.Name)) + ", the path names another"}
+	}
+	return sch, nil
+}
+
+// extend adds the fields of a schema that the index lacks; a field that differs is a conflict. What the index has over it stays.
+func (n *Node) extend(c *call, l lease, sch *schema.Schema) *api.Problem {
+	have := l.eng.Schema()
+	key := have.PrimaryField()
+	if i := sch.PrimaryField(); key >= 0 && i >= 0 && sch.Fields[i].Name != have.Fields[key].Name {
+		return &api.Problem{Code: api.SchemaConflict, Field: api.Clip(sch.Fields[i].Name),
+			Detail: fmt.Sprintf("the key of the index is %q and stays so", have.Fields[key].Name)}
+	}
+	if _, err := have.AddFields(sch.Fields); err != nil {
+		return n.problem(c.ctx, err)
+	}
+	if err := n.memtables.admit(); err != nil {
+		return n.problem(c.ctx, err)
+	}
+	if err := l.eng.AddFields(c.ctx, sch.Fields); err != nil {
+		return n.problem(c.ctx, err)
+	}
+	return nil
+}
+
+// info describes an index.
+func (n *Node) info(i *index) api.IndexInfo {
+	info := api.IndexInfo{Name: i.entry.Name, State: "opening"}
+	select {
+	case <-i.opened:
+	default:
+		return info
+	}
+	if i.err != nil {
+		info.State, info.Reason = "unavailable", failureReason(i.err)
+		return info
+	}
+	snap := i.eng.Snapshot()
+	defer snap.Release()
+	sch := snap.Schema()
+	info.State = "open"
+	if i.eng.Stats().ReadOnly != "" {
+		info.State, info.Reason = "read_only", "a write to the disk failed; the index takes writes again after a restart"
+	}
+	info.Docs, info.Segments, info.Bytes, info.Schema, info.Dynamic = snap.Docs(), snap.Segments(), snap.Bytes(), sch.SDL(), sch.Dynamic
+	return info
+}
+
+func (n *Node) getIndex(c *call) *api.Problem {
+	name := c.r.PathValue("name")
+	if p := api.CheckIndexName(name); p != nil {
+		return p
+	}
+	l, err := n.catalog.use(c.ctx, name)
+	if err != nil {
+		return n.problem(c.ctx, err)
+	}
+	defer l.release()
+	info := n.info(l.index)
+	return c.json(n, http.StatusOK, info.AppendJSON(nil))
+}
+
+func (n *Node) listIndexes(c *call) *api.Problem {
+	b := []byte(`{"indexes":[`)
+	for k, i := range n.catalog.list() {
+		if k > 0 {
+			b = append(b, ',')
+		}
+		info := n.info(i)
+		b = info.AppendJSON(b)
+	}
+	return c.json(n, http.StatusOK, append(b, "]}"...))
+}
+
+func (n *Node) deleteIndex(c *call) *api.Problem {
+	name := c.r.PathValue("name")
+	if p := api.CheckIndexName(name); p != nil {
+		return p
+	}
+	place, err := n.writes.Enter(c.ctx, 1)
+	if err != nil {
+		return n.problem(c.ctx, err)
+	}
+	defer place.Release()
+	info := api.IndexInfo{Name: name, State: "unavailable"}
+	if l, err := n.catalog.use(c.ctx, name); err == nil {
+		info = n.info(l.index)
+		l.release()
+	} else if _, broken := errors.AsType[*unavailableError](err); !broken {
+		return n.problem(c.ctx, err)
+	}
+	if err := n.catalog.remove(c.ctx, name); err != nil {
+		return n.problem(c.ctx, err)
+	}
+	info.State = "deleted"
+	return c.json(n, http.StatusOK, info.AppendJSON(nil))
+}

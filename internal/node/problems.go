@@ -1,0 +1,179 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weft-search/weft/internal/node/admit"
+	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/obs"
+	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/schema/jsondoc"
+	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/shard"
+	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/shard/wal"
+)
+
+// errTimeout is the cause of a context whose timeout_ms is over.
+var errTimeout = fmt.Errorf("timeout_ms is over: %w", context.DeadlineExceeded)
+
+// problem is the one table from errors of the engine and the node to problem documents. Details are made here, never taken from
+// an error that could hold a path. An error that is not in the table is internal.
+func (n *Node) problem(ctx context.Context, err error) *api.Problem {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return p
+	}
+	// What ended the context explains the error better than the error does.
+	if cause := context.Cause(ctx); cause != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		err = cause
+	}
+	if r, ok := errors.AsType[*admit.Refusal](err); ok {
+		return refusalProblem(r)
+	}
+	if e, ok := errors.AsType[*query.SyntaxError](err); ok {
+		p := api.NewProblem(api.InvalidQuery, fmt.Sprintf("at byte %d: expected %s, found %s", e.Position, e.Expected, api.Clip(e.Found))).On("q").At(e.Position)
+		p.Expected = e.Expected
+		return p
+	}
+	if e, ok := errors.AsType[*query.LimitError](err); ok {
+		p := api.NewProblem(api.QueryLimit, fmt.Sprintf("the query's %s is %d, %d is allowed", e.What, e.Got, e.Limit)).On("q").Within(int64(e.Limit))
+		if e.Position >= 0 {
+			p.At(e.Position)
+		}
+		return p
+	}
+	if e, ok := errors.AsType[*exec.QueryError](err); ok {
+		return &api.Problem{Code: knownCode(e.Code, api.InvalidQuery), Field: api.Clip(e.Field), Detail: clipDetail(e.Reason)}
+	}
+	if e, ok := errors.AsType[*schema.ParseError](err); ok {
+		return &api.Problem{Code: api.InvalidSchema, Line: e.Line, Detail: fmt.Sprintf("line %d, column %d: %s", e.Line, e.Col, clipDetail(e.Msg))}
+	}
+	if e, ok := errors.AsType[*schema.FieldError](err); ok {
+		return &api.Problem{Code: api.InvalidSchema, Field: api.Clip(e.Field), Detail: clipDetail(e.Error())}
+	}
+	if e, ok := errors.AsType[*schema.ConflictError](err); ok {
+		return &api.Problem{Code: api.SchemaConflict, Field: api.Clip(e.Field), Detail: clipDetail(e.Error())}
+	}
+	if e, ok := errors.AsType[*shard.InvalidError](err); ok {
+		return &api.Problem{Code: api.InvalidDocument, Field: api.Clip(e.Field), Detail: clipDetail(e.Reason)}
+	}
+	if e, ok := errors.AsType[*shard.OverloadError](err); ok {
+		return &api.Problem{Code: api.MemtableFull, Limit: e.Max, HasLimit: true, RetryAfterMS: retryMS(e.RetryAfter),
+			Detail: "memory for new documents is full until some of it is written out"}
+	}
+	if e, ok := errors.AsType[*memoryError](err); ok {
+		return &api.Problem{Code: api.MemtableFull, Limit: e.limit, HasLimit: true, RetryAfterMS: retryMS(e.retry),
+			Detail: "memory for new documents of all indexes is full until some of it is written out"}
+	}
+	if e, ok := errors.AsType[*unavailableError](err); ok {
+		if e.opening {
+			return &api.Problem{Code: api.NotReady, Field: indexParam, RetryAfterMS: 1000, Detail: "the index is still being opened"}
+		}
+		return &api.Problem{Code: api.IndexUnavailable, Field: indexParam, Detail: "the index cannot be opened: " + failureReason(e.cause), Cause: e.cause}
+	}
+	switch {
+	case isDiskFull(err):
+		return &api.Problem{Code: api.DiskFull, RetryAfterMS: 5000, Detail: "the disk has no room left; nothing of this was written, searches go on", Cause: err}
+	case errors.Is(err, shard.ErrReadOnly), errors.Is(err, wal.ErrFailed):
+		return &api.Problem{Code: api.ReadOnly, Detail: "a write to the disk failed, so the index takes no more writes until the node is restarted; searches go on", Cause: err}
+	case errors.Is(err, shard.ErrFenced):
+		return &api.Problem{Code: api.ReadOnly, Detail: "another process took the index over; searches here go on", Cause: err}
+	case errors.Is(err, shard.ErrExists):
+		return api.NewProblem(api.InvalidDocument, "the document exists already").On("id")
+	case errors.Is(err, errNoIndex):
+		return api.NewProblem(api.IndexNotFound, "there is no such index; the first write to it, or PUT /indexes/{name}, makes it").On(indexParam)
+	case errors.Is(err, errDropped):
+		return api.NewProblem(api.IndexDeleted, "the index was deleted while the call was under way").On(indexParam)
+	case errors.Is(err, errIndexFull):
+		limit := int64(n.cfg.Limits.Indexes)
+		return &api.Problem{Code: api.IndexLimit, Field: indexParam, Limit: limit, HasLimit: true, RetryAfterMS: 60_000,
+			Detail: fmt.Sprintf("the node holds %d indexes, which is all it may; delete one first", limit)}
+	case errors.Is(err, errClosing), errors.Is(err, shard.ErrClosed):
+		return &api.Problem{Code: api.ShuttingDown, RetryAfterMS: 1000, Detail: "the server is shutting down"}
+	case errors.Is(err, segment.ErrCorrupt), errors.Is(err, shard.ErrMissingObject), errors.Is(err, wal.ErrCorrupt):
+		return &api.Problem{Code: api.IndexUnavailable, Field: indexParam, Detail: "a file of the index is damaged; weft doctor on the data folder tells which", Cause: err}
+	case errors.Is(err, context.DeadlineExceeded):
+		return api.NewProblem(api.Timeout, "the time given to the request is over").On("timeout_ms")
+	case errors.Is(err, context.Canceled):
+		return api.NewProblem(api.CallerGone, "the caller hung up")
+	}
+	return &api.Problem{Code: api.Internal, Detail: "the server failed; its log has more under the request id", Cause: err}
+}
+
+// isDiskFull tells whether want of space is behind an error.
+func isDiskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, wal.ErrNoSpace)
+}
+
+// gateCodes names the refusal of each gate.
+var gateCodes = map[string]api.Code{
+	gateSearches: api.TooManySearches,
+	gateWrites:   api.TooManyWrites,
+	gateBulks:    api.TooManyBulks,
+	gateMemory:   api.RequestMemoryFull,
+}
+
+func refusalProblem(r *admit.Refusal) *api.Problem {
+	p := &api.Problem{Code: gateCodes[r.Gate], Limit: r.Limit, HasLimit: true, RetryAfterMS: retryMS(r.RetryAfter)}
+	if r.Gate == gateMemory {
+		p.Detail = fmt.Sprintf("the bodies of all requests may take %d bytes together, and no room came free", r.Limit)
+	} else {
+		p.Detail = fmt.Sprintf("%d %s run at once and %d may wait, and no place came free", r.Limit, r.Gate, r.Queue)
+	}
+	return p
+}
+
+func retryMS(d time.Duration) int64 { return max(1, (d + time.Millisecond - 1).Milliseconds()) }
+
+// docProblem is the problem of a document that does not fit; its codes come from package jsondoc.
+func docProblem(e *jsondoc.DocError) *api.Problem {
+	p := &api.Problem{Code: knownCode(e.Code, api.InvalidDocument), Field: api.Clip(e.Field), Detail: clipDetail(e.Reason)}
+	if e.Position >= 0 {
+		p.At(e.Position)
+	}
+	return p
+}
+
+// knownCode is code if the table has it, else other.
+func knownCode(code string, other api.Code) api.Code {
+	if _, ok := api.Codes[api.Code(code)]; ok {
+		return api.Code(code)
+	}
+	return other
+}
+
+// detailBytes bounds a detail that repeats text of a caller.
+const detailBytes = 512
+
+func clipDetail(s string) string {
+	if len(s) > detailBytes {
+		s = s[:detailBytes] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// failureReason says in public words why an index did not open. The log has the whole error.
+func failureReason(err error) string {
+	switch {
+	case errors.Is(err, shard.ErrNewerFormat), errors.Is(err, segment.ErrNewerFormat), errors.Is(err, wal.ErrNewerFormat):
+		return "it was written by a later version of weft"
+	case errors.Is(err, segment.ErrCorrupt), errors.Is(err, wal.ErrCorrupt):
+		return "a file of it is damaged; weft doctor on the data folder tells which"
+	case errors.Is(err, shard.ErrMissingObject):
+		return "a file of it is missing; weft doctor on the data folder tells which"
+	case isDiskFull(err):
+		return "the disk is full"
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EPERM):
+		return "its folder cannot be read or written"
+	}
+	return "the log of the server tells why"
+}
+
+// refusal is the counter of refusals with a code.
+func (n *Node) refusal(code api.Code) obs.Counter { return n.refused[code] }

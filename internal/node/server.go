@@ -1,0 +1,390 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weft-search/weft/internal/node/admit"
+	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/obs"
+)
+
+// Content types of replies.
+const (
+	typeJSON    = "application/json"
+	typeProblem = "application/problem+json"
+)
+
+// call is one request under way.
+type call struct {
+	w      *replyWriter
+	r      *http.Request
+	ctx    context.Context // of the request, with its id; handlers may narrow it
+	start  time.Time
+	params url.Values
+	conn   *http.ResponseController
+}
+
+// replyWriter remembers whether and how a reply was begun.
+type replyWriter struct {
+	http.ResponseWriter
+	status int // 0 until the header is written
+}
+
+func (w *replyWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *replyWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *replyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// newHandler builds the HTTP surface of the node.
+func (n *Node) newHandler() http.Handler {
+	mux := http.NewServeMux()
+	byPath := map[string]map[string]*endpoint{}
+	var paths []string
+	metrics := map[string]*obs.Route{}
+	for _, rt := range routes() {
+		if byPath[rt.path] == nil {
+			byPath[rt.path] = map[string]*endpoint{}
+			paths = append(paths, rt.path)
+		}
+		if metrics[rt.name] == nil {
+			metrics[rt.name] = n.cfg.Metrics.Route(rt.name)
+		}
+		byPath[rt.path][rt.method] = &endpoint{route: rt, metrics: metrics[rt.name]}
+	}
+	none := &endpoint{metrics: n.cfg.Metrics.Route("none"), route: route{name: "none", always: true}}
+	for _, path := range paths {
+		methods := byPath[path]
+		allow := make([]string, 0, len(methods)+1)
+		for m := range methods {
+			allow = append(allow, m)
+		}
+		if methods[http.MethodGet] != nil {
+			allow = append(allow, http.MethodHead)
+		}
+		slices.Sort(allow)
+		allowed := strings.Join(allow, ", ")
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			method := r.Method
+			if method == http.MethodHead {
+				method = http.MethodGet // net/http leaves the body out
+			}
+			if e := methods[method]; e != nil {
+				n.serve(w, r, e, nil)
+				return
+			}
+			w.Header().Set("Allow", allowed)
+			n.serve(w, r, none, api.NewProblem(api.MethodNotAllowed, "this path takes "+allowed))
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		n.serve(w, r, none, api.NewProblem(api.NotFound, "see /openapi.json for the paths that there are"))
+	})
+	return mux
+}
+
+// endpoint is a route with its metrics.
+type endpoint struct {
+	route
+	metrics *obs.Route
+}
+
+// serve runs one call from its id to its last byte. A given problem is the answer.
+func (n *Node) serve(w http.ResponseWriter, r *http.Request, e *endpoint, prob *api.Problem) {
+	seen := e.metrics.Begin()
+	id := obs.AcceptRequestID(r.Header.Get(obs.RequestIDHeader))
+	rw := &replyWriter{ResponseWriter: w}
+	c := &call{w: rw, r: r, ctx: obs.WithRequestID(r.Context(), id), start: seen.Start(), conn: http.NewResponseController(rw)}
+	rw.Header().Set(obs.RequestIDHeader, id)
+	rw.Header().Set("X-Content-Type-Options", "nosniff")
+	defer func() {
+		status := rw.status
+		if p := recover(); p != nil {
+			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				seen.End(api.StatusCallerGone)
+				panic(p)
+			}
+			n.cfg.Metrics.Panics.Inc()
+			n.log.Error("panic in request", "request_id", id, "route", e.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			if status == 0 {
+				c.fail(n, api.NewProblem(api.Internal, "the server failed; its log has more under the request id"))
+			} else {
+				// Part of a reply is out: only a broken connection can tell that the rest will not come.
+				seen.End(http.StatusInternalServerError)
+				panic(http.ErrAbortHandler)
+			}
+			status = rw.status
+		}
+		if status == 0 {
+			status = api.StatusCallerGone
+		}
+		took := seen.End(status)
+		n.log.LogAttrs(c.ctx, slog.LevelDebug, "request", slog.String("route", e.name), slog.Int("status", status),
+			slog.Duration("took", took), slog.String("request_id", id))
+	}()
+	if prob == nil {
+		prob = n.answer(c, e)
+	}
+	if prob != nil {
+		c.fail(n, prob)
+	}
+}
+
+// answer checks what every route checks and runs the handler.
+func (n *Node) answer(c *call, e *endpoint) *api.Problem {
+	if most := n.cfg.Limits.URLBytes; len(c.r.RequestURI) > most {
+		return api.NewProblem(api.URITooLong, fmt.Sprintf("the request target has %d bytes, %d are allowed; long queries go into the body of POST /search",
+			len(c.r.RequestURI), most)).Within(int64(most))
+	}
+	if !e.always {
+		if !n.drain.enter() {
+			return n.problem(c.ctx, errClosing)
+		}
+		defer n.drain.leave()
+	}
+	params, prob := readParams(c.r.URL.RawQuery)
+	if prob != nil {
+		return prob
+	}
+	if e.params != nil {
+		for _, name := range sortedNames(params) {
+			if !slices.Contains(e.params, name) {
+				return api.UnknownParam(name)
+			}
+			if len(params[name]) > 1 {
+				return &api.Problem{Code: api.RepeatedParameter, Field: name, Detail: name + " is given more than once"}
+			}
+		}
+	}
+	c.params = params
+	return e.handler(n, c)
+}
+
+// readParams reads the query part of a URL.
+func readParams(raw string) (url.Values, *api.Problem) {
+	params, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, api.NewProblem(api.InvalidParameter, "the query part of the URL cannot be read: it has a bad escape or a semicolon")
+	}
+	for name, values := range params {
+		if !utf8.ValidString(name) {
+			return nil, api.NewProblem(api.InvalidUTF8, "the name of a parameter is not valid UTF-8")
+		}
+		for _, v := range values {
+			if !utf8.ValidString(v) {
+				return nil, api.NewProblem(api.InvalidUTF8, "parameter "+strconv.Quote(api.Clip(name))+" is not valid UTF-8").On(api.Clip(name))
+			}
+		}
+	}
+	return params, nil
+}
+
+func sortedNames(v url.Values) []string {
+	names := make([]string, 0, len(v))
+	for name := range v {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// index is the index that the call names.
+func (c *call) index() (string, *api.Problem) {
+	if !c.params.Has(indexParam) {
+		return api.DefaultIndex, nil
+	}
+	name := c.params.Get(indexParam)
+	return name, api.CheckIndexName(name)
+}
+
+// id is the document that the call names.
+func (c *call) id() (string, *api.Problem) {
+	if !c.params.Has("id") {
+		return "", &api.Problem{Code: api.MissingParameter, Field: "id", Detail: "id is missing"}
+	}
+	id := c.params.Get("id")
+	return id, api.CheckID(id)
+}
+
+// json sends a reply.
+func (c *call) json(n *Node, status int, body []byte) *api.Problem {
+	c.reply(n, status, typeJSON, body)
+	return nil
+}
+
+func (c *call) reply(n *Node, status int, ctype string, body []byte) {
+	// Recorders of tests and in-process callers have no deadlines.
+	if err := c.conn.SetWriteDeadline(time.Now().Add(n.cfg.Limits.ReplyTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		n.log.Debug("set write deadline", "error", err)
+	}
+	h := c.w.Header()
+	h.Set("Content-Type", ctype)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	c.w.WriteHeader(status)
+	if _, err := c.w.Write(body); err != nil {
+		n.log.Debug("write reply", "error", err, "request_id", obs.RequestID(c.ctx))
+	}
+}
+
+// fail sends a problem document, unless the caller is gone.
+func (c *call) fail(n *Node, p *api.Problem) {
+	if p.Code == api.CallerGone || c.w.status != 0 {
+		return
+	}
+	p.RequestID = obs.RequestID(c.ctx)
+	status := p.HTTPStatus()
+	if status >= http.StatusInternalServerError && p.Cause != nil {
+		n.log.Error("request failed", "request_id", p.RequestID, "code", string(p.Code), "error", p.Cause)
+	}
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		n.refusal(p.Code).Inc()
+	}
+	if p.RetryAfterMS > 0 {
+		c.w.Header().Set("Retry-After", strconv.FormatInt((p.RetryAfterMS+999)/1000, 10))
+	}
+	c.reply(n, status, typeProblem, p.AppendJSON(nil))
+}
+
+// wants checks the content type and encoding of a body; allowed[0] is assumed where none is given. It returns the type.
+func (c *call) wants(allowed ...string) (string, *api.Problem) {
+	if enc := c.r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return "", api.NewProblem(api.UnsupportedEncoding, "send the body without a content encoding").On("Content-Encoding")
+	}
+	given := c.r.Header.Get("Content-Type")
+	if given == "" {
+		return allowed[0], nil
+	}
+	kind, args, err := mime.ParseMediaType(given)
+	if err != nil || !slices.Contains(allowed, kind) {
+		return "", api.NewProblem(api.UnsupportedMediaType, "the content type is "+strconv.Quote(api.Clip(given))+"; send "+strings.Join(allowed, " or ")).On("Content-Type")
+	}
+	if set := args["charset"]; set != "" && !strings.EqualFold(set, "utf-8") {
+		return "", api.NewProblem(api.UnsupportedMediaType, "the charset is "+strconv.Quote(api.Clip(set))+"; send utf-8").On("Content-Type")
+	}
+	return kind, nil
+}
+
+// body reads the whole body, at most limit bytes, into memory that it holds until the returned place is released.
+func (c *call) body(n *Node, limit int64) ([]byte, *admit.Place, *api.Problem) {
+	tooLarge := func() *api.Problem {
+		return api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the body is longer than %d bytes", limit)).Within(limit)
+	}
+	length := c.r.ContentLength
+	if length > limit {
+		return nil, nil, tooLarge()
+	}
+	charge := length
+	if charge < 0 {
+		charge = limit // the length is not known before the end
+	}
+	if charge == 0 {
+		return nil, nil, nil
+	}
+	place, err := n.memory.Enter(c.ctx, charge)
+	if err != nil {
+		return nil, nil, n.problem(c.ctx, err)
+	}
+	src, stop := c.timed(n, c.ctx)
+	defer stop()
+	var b []byte
+	if length > 0 {
+		b = make([]byte, length)
+		_, err = io.ReadFull(src, b)
+	} else {
+		b, err = io.ReadAll(io.LimitReader(src, limit+1))
+	}
+	switch {
+	case err != nil:
+		place.Release()
+		return nil, nil, n.bodyProblem(c.ctx, err)
+	case int64(len(b)) > limit:
+		place.Release()
+		return nil, nil, tooLarge()
+	}
+	return b, place, nil
+}
+
+// timed returns the request's body as a reader on which no single read waits longer than the configured stall, and which
+// fails at once when ctx ends. stop must be called when reading is over.
+func (c *call) timed(n *Node, ctx context.Context) (src io.Reader, stop func()) {
+	interrupt := context.AfterFunc(ctx, func() {
+		if err := c.conn.SetReadDeadline(time.Unix(1, 0)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			n.log.Debug("interrupt body", "error", err)
+		}
+	})
+	src = &timedReader{call: c, ctx: ctx, stall: n.cfg.Limits.BulkStall}
+	return src, func() {
+		interrupt()
+		// Without this the deadline would later end the request's context while the reply is being made.
+		if err := c.conn.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			n.log.Debug("clear read deadline", "error", err)
+		}
+	}
+}
+
+type timedReader struct {
+	call  *call
+	ctx   context.Context
+	stall time.Duration
+	next  time.Time // when the deadline is to be moved again
+}
+
+func (t *timedReader) Read(b []byte) (int, error) {
+	if now := time.Now(); now.After(t.next) {
+		// Moved once for a while of reading, not for every read: a read waits at least stall, at most an eighth longer.
+		t.next = now.Add(t.stall / 8)
+		if err := t.call.conn.SetReadDeadline(t.next.Add(t.stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return 0, err
+		}
+	}
+	if err := context.Cause(t.ctx); err != nil {
+		return 0, err
+	}
+	n, err := t.call.r.Body.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		if cause := context.Cause(t.ctx); cause != nil {
+			return n, cause
+		}
+	}
+	return n, err
+}
+
+// bodyProblem says why a body could not be read to its end.
+func (n *Node) bodyProblem(ctx context.Context, err error) *api.Problem {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout() && context.Cause(ctx) == nil:
+		return &api.Problem{Code: api.BodyTimeout, Detail: fmt.Sprintf("no byte of the body came for %v", n.cfg.Limits.BulkStall), Cause: err}
+	case context.Cause(ctx) != nil:
+		return n.problem(ctx, context.Cause(ctx))
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return &api.Problem{Code: api.InvalidBody, Detail: "the body ended before the length that was announced", Cause: err}
+	}
+	return &api.Problem{Code: api.InvalidBody, Detail: "the body could not be read to its end", Cause: err}
+}

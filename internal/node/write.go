@@ -1,0 +1,407 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/schema/jsondoc"
+	"github.com/weft-search/weft/internal/shard"
+)
+
+func (n *Node) docLimits() jsondoc.Limits {
+	return jsondoc.Limits{DocumentBytes: int(n.cfg.Limits.DocumentBytes)}
+}
+
+// oneMember is the accounting of a write that this node applied: it is the only member of its group.
+func oneMember() api.Members { return api.Members{OK: 1, Total: 1} }
+
+func (n *Node) putDocument(c *call) *api.Problem {
+	name, prob := c.index()
+	if prob != nil {
+		return prob
+	}
+	if _, prob := c.wants(typeJSON); prob != nil {
+		return prob
+	}
+	body, held, prob := c.body(n, n.cfg.Limits.DocumentBytes)
+	if prob != nil {
+		if prob.Code == api.BodyTooLarge {
+			prob.Code = api.DocumentTooLarge
+		}
+		return prob
+	}
+	defer held.Release()
+	place, err := n.writes.Enter(c.ctx, 1)
+	if err != nil {
+		return n.problem(c.ctx, err)
+	}
+	defer place.Release()
+
+	w := &writer{node: n, name: name}
+	defer w.release()
+	if err := w.find(c.ctx); err != nil {
+		return n.problem(c.ctx, err)
+	}
+	b := &batch{}
+	w.parse(b, 1, body)
+	if it := b.items[0]; it.fail != nil {
+		n.documents.rejected.Inc()
+		return it.fail
+	}
+	if err := n.memtables.admit(); err != nil {
+		return n.problem(c.ctx, err)
+	}
+	if err := w.commit(c.ctx, b); err != nil {
+		return n.problem(c.ctx, err)
+	}
+	it := b.items[0]
+	if it.fail != nil {
+		n.documents.rejected.Inc()
+		return it.fail
+	}
+	n.documents.indexed.Inc()
+	reply := api.WriteReply{OK: true, ID: it.key, Members: oneMember(), Inferred: w.inferred}
+	return c.json(n, http.StatusOK, reply.AppendJSON(nil))
+}
+
+func (n *Node) deleteDocument(c *call) *api.Problem {
+	name, prob := c.index()
+	if prob != nil {
+		return prob
+	}
+	id, prob := c.id()
+	if prob != nil {
+		return prob
+	}
+	place, err := n.writes.Enter(c.ctx, 1)
+	if err != nil {
+		return n.problem(c.ctx, err)
+	}
+	defer place.Release()
+	l, err := n.catalog.use(c.ctx, name)
+	if err != nil {
+		return n.problem(c.ctx, err)
+	}
+	defer l.release()
+	ctx, stop := l.within(c.ctx)
+	defer stop()
+	res, err := l.eng.Apply(ctx, []shard.Op{{Delete: true, Key: id}})
+	if err == nil {
+		err = res[0].Err
+	}
+	if err != nil {
+		return n.problem(ctx, err)
+	}
+	reply := api.DeleteReply{OK: true, Members: oneMember()}
+	if res[0].Existed {
+		reply.Deleted = 1
+		n.documents.deleted.Inc()
+	}
+	return c.json(n, http.StatusOK, reply.AppendJSON(nil))
+}
+
+func (n *Node) getDocument(c *call) *api.Problem {
+	name, prob := c.index()
+	if prob != nil {
+		return prob
+	}
+	id, prob := c.id()
+	if prob != nil {
+		return prob
+	}
+	place, err := n.searches.Enter(c.ctx, 1)
+	if err != nil {
+		return n.problem(c.ctx, err)
+	}
+	defer place.Release()
+	l, err := n.catalog.use(c.ctx, name)
+	if err != nil {
+		return n.problem(c.ctx, err)
+	}
+	defer l.release()
+	snap := l.eng.Snapshot()
+	defer snap.Release()
+	source, ok, err := snap.Get(id)
+	if err != nil {
+		return n.problem(c.ctx, err)
+	}
+	if !ok {
+		return api.NewProblem(api.DocumentNotFound, "the index has no document with this id").On("id")
+	}
+	b := append(make([]byte, 0, len(source)+len(id)+32), `{"id":`...)
+	b = api.AppendString(b, id)
+	b = append(b, `,"source":`...)
+	if source == nil {
+		b = append(b, "null"...)
+	} else {
+		b = append(b, source...)
+	}
+	return c.json(n, http.StatusOK, append(b, '}'))
+}
+
+// item is one document of a batch: its place in the request, and either an operation or why there is none.
+type item struct {
+	line int
+	key  string // as far as it can be read
+	raw  []byte // the JSON, valid until the batch is committed
+	doc  *schema.Document
+	fail *api.Problem
+}
+
+// batch is what is applied to an index at once.
+type batch struct {
+	items []item
+	raws  []byte // memory of the lines
+	valid int    // items without a failure
+	// extends says that documents are typed against fields that the index does not have yet.
+	extends bool
+	ops     []shard.Op
+	at      []int // ops[i] is of items[at[i]]
+}
+
+func (b *batch) reset() {
+	clear(b.items)
+	clear(b.ops)
+	b.items, b.raws, b.ops, b.at = b.items[:0], b.raws[:0], b.ops[:0], b.at[:0]
+	b.valid, b.extends = 0, false
+}
+
+// writer turns documents into operations on one index, and makes the index, and the fields that its documents bring, on the way.
+//
+// Documents are typed against working, which runs ahead of the index's own schema by the fields that were inferred since the last
+// commit. A commit first adds those fields, then applies. When another writer added other fields meanwhile, the numbers of the
+// fields differ and the documents are typed again.
+type writer struct {
+	node *Node
+	name string
+
+	lease    lease // empty until the index is there
+	has      bool
+	working  *schema.Schema
+	parser   *jsondoc.Parser
+	pending  []jsondoc.Inference // not in the index yet
+	inferred []api.InferredField // all that this request brought
+}
+
+// find takes the index if it is there; else documents are typed as for an index that infers its fields.
+func (w *writer) find(ctx context.Context) error {
+	l, err := w.node.catalog.use(ctx, w.name)
+	switch {
+	case err == nil:
+		w.lease, w.has = l, true
+		w.working = l.eng.Schema()
+	case errors.Is(err, errNoIndex):
+		if w.working, err = dynamicSchema(w.name); err != nil {
+			return err
+		}
+	default:
+		return err
+	}
+	w.parser = jsondoc.NewParser(w.working, w.node.docLimits())
+	return nil
+}
+
+func (w *writer) release() {
+	if w.has {
+		w.lease.release()
+		w.has = false
+	}
+}
+
+// follow makes documents be typed against sch.
+func (w *writer) follow(sch *schema.Schema) {
+	w.working = sch
+	w.parser.SetSchema(sch)
+}
+
+// parse types one document and adds it to the batch. raw must stay as it is until the batch is committed.
+func (w *writer) parse(b *batch, line int, raw []byte) {
+	it := item{line: line, raw: raw}
+	w.typed(b, &it)
+	if it.fail == nil {
+		b.valid++
+	}
+	b.items = append(b.items, it)
+}
+
+func (w *writer) typed(b *batch, it *item) {
+	doc, inferred, derr := w.parser.Parse(it.raw)
+	if derr != nil {
+		it.doc, it.fail = nil, docProblem(derr)
+		it.fail.Line = it.line
+		it.key = jsondoc.ID(it.raw, w.keyField())
+		return
+	}
+	if len(inferred) > 0 {
+		sch, err := jsondoc.Merge(w.working, inferred)
+		if err != nil {
+			it.doc, it.fail = nil, w.node.problem(context.Background(), err)
+			it.key = doc.Key
+			return
+		}
+		w.follow(sch)
+		w.pending = append(w.pending, inferred...)
+		b.extends = true
+	}
+	it.doc, it.key, it.fail = doc, doc.Key, nil
+}
+
+func (w *writer) keyField() string {
+	if i := w.working.PrimaryField(); i >= 0 {
+		return w.working.Fields[i].Name
+	}
+	return "id"
+}
+
+// retypeAttempts bounds how often a batch is typed again because others add fields at the same time.
+const retypeAttempts = 16
+
+// commit applies the batch; what became of each document is in its item. An error means that nothing of it was applied.
+func (w *writer) commit(ctx context.Context, b *batch) error {
+	if b.valid == 0 {
+		return nil
+	}
+	if !w.has {
+		start, err := dynamicSchema(w.name)
+		if err != nil {
+			return err
+		}
+		l, _, err := w.node.catalog.create(ctx, w.name, start)
+		if err != nil {
+			return err
+		}
+		w.lease, w.has = l, true
+	}
+	ctx, stop := w.lease.within(ctx)
+	defer stop()
+	err := w.apply(ctx, b)
+	if err != nil && context.Cause(ctx) != nil && (errors.Is(err, context.Canceled) || errors.Is(err, shard.ErrClosed)) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (w *writer) apply(ctx context.Context, b *batch) error {
+	for range retypeAttempts {
+		if len(w.pending) > 0 {
+			fields := make([]schema.Field, len(w.pending))
+			for i, inf := range w.pending {
+				fields[i] = inf.Field
+			}
+			if err := w.lease.eng.AddFields(ctx, fields); err == nil {
+				w.report(w.pending)
+			} else if !isFieldConflict(err) {
+				return err
+			}
+			w.pending = w.pending[:0]
+		}
+		now := w.lease.eng.Schema()
+		if !extends(now, w.working) {
+			// Others added fields first: type everything again, against what there is now.
+			w.follow(now)
+			w.retype(b)
+			continue
+		}
+		w.follow(now)
+		return w.applyTyped(ctx, b)
+	}
+	return fmt.Errorf("type a batch of index %q: other writers added fields %d times meanwhile", w.name, retypeAttempts)
+}
+
+func (w *writer) retype(b *batch) {
+	b.valid = 0
+	for i := range b.items {
+		if it := &b.items[i]; it.doc != nil {
+			if w.typed(b, it); it.fail == nil {
+				b.valid++
+			}
+		}
+	}
+}
+
+func (w *writer) applyTyped(ctx context.Context, b *batch) error {
+	b.ops, b.at = b.ops[:0], b.at[:0]
+	for i := range b.items {
+		if it := &b.items[i]; it.fail == nil {
+			b.ops, b.at = append(b.ops, shard.Op{Doc: it.doc}), append(b.at, i)
+		}
+	}
+	if len(b.ops) == 0 {
+		return nil
+	}
+	res, err := w.lease.eng.Apply(ctx, b.ops)
+	if err != nil {
+		return err
+	}
+	for k, r := range res {
+		if r.Err != nil {
+			it := &b.items[b.at[k]]
+			it.fail = w.node.problem(ctx, r.Err)
+			it.fail.Line = it.line
+			b.valid--
+		}
+	}
+	return nil
+}
+
+func isFieldConflict(err error) bool {
+	if _, ok := errors.AsType[*schema.ConflictError](err); ok {
+		return true
+	}
+	return errors.Is(err, shard.ErrInvalid)
+}
+
+// extends tells whether documents typed against old mean the same against now: every field has its number.
+func extends(now, old *schema.Schema) bool {
+	if now == old {
+		return true
+	}
+	if len(now.Fields) < len(old.Fields) {
+		return false
+	}
+	for i := range old.Fields {
+		a, b := &now.Fields[i], &old.Fields[i]
+		if a.Name != b.Name || a.Type != b.Type || a.Multi != b.Multi || a.Tokenizer != b.Tokenizer {
+			return false
+		}
+	}
+	return true
+}
+
+// report remembers fields for the reply.
+func (w *writer) report(list []jsondoc.Inference) {
+	for _, inf := range list {
+		w.inferred = append(w.inferred, api.InferredField{Name: inf.Field.Name, Type: typeName(&inf.Field), From: inf.From})
+	}
+}
+
+// typeName is a field's type as SDL writes it.
+func typeName(f *schema.Field) string {
+	switch f.Type {
+	case schema.Text:
+		return "text<" + f.Tokenizer + ">"
+	case schema.U64:
+		return "u64"
+	case schema.I64:
+		return "i64"
+	case schema.F64:
+		return "f64"
+	case schema.Date:
+		return "date"
+	case schema.Bytes:
+		return "bytes"
+	case schema.JSON:
+		return "json"
+	case schema.DenseVector:
+		return "dense_vector"
+	case schema.SparseVector:
+		return "sparse_vector"
+	case schema.BinaryVector:
+		return "binary_vector"
+	}
+	return "unknown"
+}
