@@ -1,0 +1,67 @@
+package api
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+func loadDoc(t *testing.T) *openapi3.T {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(OpenAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(context.Background(), openapi3.IsOpenAPI31OrLater()); err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestDocumentListsEveryCode(t *testing.T) {
+	doc := loadDoc(t)
+	var got []string
+	for _, v := range doc.Components.Schemas["Problem"].Value.Properties["code"].Value.Enum {
+		got = append(got, v.(string))
+	}
+	var want []string
+	for code := range Codes {
+		if code != CallerGone { // no reply can carry it
+			want = append(want, string(code))
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("codes in the document:\n%v\nin the table:\n%v", got, want)
+	}
+}
+
+func TestDocumentHasTheParametersOfSearch(t *testing.T) {
+	doc := loadDoc(t)
+	taken, unsupported := SearchParameters()
+	path := doc.Paths.Find("/search")
+	var inURL []string
+	for _, p := range path.Get.Parameters {
+		inURL = append(inURL, p.Value.Name)
+	}
+	slices.Sort(inURL)
+	if !slices.Equal(inURL, taken) {
+		t.Errorf("GET /search: document has %v, code takes %v", inURL, taken)
+	}
+	var inBody []string
+	for name := range path.Post.RequestBody.Value.Content["application/json"].Schema.Value.Properties {
+		inBody = append(inBody, name)
+	}
+	slices.Sort(inBody)
+	if !slices.Equal(inBody, taken) {
+		t.Errorf("POST /search: document has %v, code takes %v", inBody, taken)
+	}
+	for _, name := range unsupported {
+		if slices.Contains(taken, name) {
+			t.Errorf("%s is both taken and unsupported", name)
+		}
+	}
+}
