@@ -23,11 +23,11 @@ func (s *searcher) rangeNode(q *query.Range) (*node, error) {
 		return nil, &QueryError{Code: "field_not_fast", Field: fd.Name, Reason: "a range needs a column; declare the field as fast"}
 	}
 	if q.Min == nil && q.Max == nil {
-		return &node{kind: kindExists, field: f}, nil
+		return s.node(node{kind: kindExists, field: f}), nil
 	}
 	switch fd.Type {
 	case schema.Text:
-		n := &node{kind: kindStrRange, field: f}
+		n := s.node(node{kind: kindStrRange, field: f})
 		if q.Min != nil {
 			n.strLo, n.loExcl = []byte(q.Min.Value), q.Min.Exclusive
 		}
@@ -36,7 +36,7 @@ func (s *searcher) rangeNode(q *query.Range) (*node, error) {
 		}
 		return n, nil
 	case schema.U64, schema.I64, schema.F64, schema.Date:
-		n := &node{kind: kindNumRange, field: f, hi: math.MaxUint64}
+		n := s.node(node{kind: kindNumRange, field: f, hi: math.MaxUint64})
 		empty := false
 		if q.Min != nil {
 			v, state, err := encodeBound(fd, q.Min.Value, true)
@@ -67,7 +67,7 @@ func (s *searcher) rangeNode(q *query.Range) (*node, error) {
 			empty = empty || state == boundBelow
 		}
 		if empty || n.lo > n.hi {
-			return &node{kind: kindNone}, nil
+			return s.node(node{kind: kindNone}), nil
 		}
 		return n, nil
 	}

@@ -97,6 +97,8 @@ type Request struct {
 	AllowPartial bool
 	// DefaultFields are searched by terms without a field; nil means every indexed text field in schema order.
 	DefaultFields []string
+	// NoKeys leaves Hit.Key empty, for callers that read it from the leaf when they need it.
+	NoKeys bool
 	// Exhaustive turns pruning off: every match is scored. The answer is the same.
 	Exhaustive bool
 }

@@ -98,19 +98,19 @@ type fieldParams struct {
 func (s *searcher) plan(q query.Node) (*node, error) {
 	switch q := q.(type) {
 	case nil, *query.All:
-		return &node{kind: kindAll}, nil
+		return s.node(node{kind: kindAll}), nil
 	case *query.Boost:
 		n, err := s.plan(q.Query)
 		if err != nil {
 			return nil, err
 		}
 		if n.boosted {
-			n = &node{kind: kindBool, must: []*node{n}}
+			n = s.node(node{kind: kindBool, must: []*node{n}})
 		}
 		n.boosted, n.boost = true, q.Factor
 		return n, nil
 	case *query.Bool:
-		n := &node{kind: kindBool}
+		n := s.node(node{kind: kindBool})
 		dropped := 0
 		for _, part := range []struct {
 			in  []query.Node
@@ -154,7 +154,7 @@ func (s *searcher) plan(q query.Node) (*node, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &node{kind: kindExists, field: f}, nil
+		return s.node(node{kind: kindExists, field: f}), nil
 	case *query.Range:
 		return s.rangeNode(q)
 	}
@@ -195,7 +195,7 @@ func (s *searcher) textFields(name, value string, make func(f int) (*node, error
 	if len(fields) == 1 {
 		return make(fields[0])
 	}
-	n := &node{kind: kindBool}
+	n := s.node(node{kind: kindBool})
 	dropped := 0
 	for _, f := range fields {
 		c, err := make(f)
@@ -210,7 +210,7 @@ func (s *searcher) textFields(name, value string, make func(f int) (*node, error
 	}
 	switch len(n.should) {
 	case 0:
-		return &node{kind: kindNone, dropped: dropped == len(fields) && dropped > 0}, nil
+		return s.node(node{kind: kindNone, dropped: dropped == len(fields) && dropped > 0}), nil
 	case 1:
 		return n.should[0], nil
 	}
@@ -303,7 +303,7 @@ func (s *searcher) analyse(field int, value string) ([]text.Token, error) {
 
 func (s *searcher) termNode(field, t int) *node {
 	s.needField(field)
-	n := &node{kind: kindTerm, field: field, term: t, slot: s.slots, rep: 1}
+	n := s.node(node{kind: kindTerm, field: field, term: t, slot: s.slots, rep: 1})
 	s.slots++
 	return n
 }
@@ -316,11 +316,11 @@ func (s *searcher) tokens(field int, value string, all bool, maxTerms int) (*nod
 	}
 	switch len(toks) {
 	case 0:
-		return &node{kind: kindNone, dropped: true}, nil
+		return s.node(node{kind: kindNone, dropped: true}), nil
 	case 1:
 		return s.termNode(field, s.addTerm(field, toks[0].Text)), nil
 	}
-	n := &node{kind: kindBool}
+	n := s.node(node{kind: kindBool})
 	var kids []*node
 	seen := make(map[int]*node, len(toks))
 	for _, tk := range toks {
@@ -362,7 +362,7 @@ func (s *searcher) phrase(field int, q *query.Phrase) (*node, error) {
 	}
 	switch len(toks) {
 	case 0:
-		return &node{kind: kindNone, dropped: true}, nil
+		return s.node(node{kind: kindNone, dropped: true}), nil
 	case 1:
 		return s.termNode(field, s.addTerm(field, toks[0].Text)), nil
 	}
@@ -371,7 +371,7 @@ func (s *searcher) phrase(field int, q *query.Phrase) (*node, error) {
 			Reason: "a phrase needs token positions; declare the field with indexed<token_position> or indexed<positions>"}
 	}
 	s.needField(field)
-	n := &node{kind: kindPhrase, field: field, slop: q.Slop, slot: s.slots}
+	n := s.node(node{kind: kindPhrase, field: field, slop: q.Slop, slot: s.slots})
 	s.slots++
 	base := toks[0].Pos
 	for _, tk := range toks {
@@ -388,10 +388,10 @@ func (s *searcher) prefix(field int, prefix string) (*node, error) {
 	}
 	p := a.Normalize(prefix)
 	if p == "" {
-		return &node{kind: kindNone, dropped: true}, nil
+		return s.node(node{kind: kindNone, dropped: true}), nil
 	}
 	s.needField(field)
-	n := &node{kind: kindPrefix, field: field, text: p, slot: s.slots}
+	n := s.node(node{kind: kindPrefix, field: field, text: p, slot: s.slots})
 	s.slots++
 	s.prefixes = append(s.prefixes, n)
 	return n, nil

@@ -45,6 +45,10 @@ type searcher struct {
 	docs          uint64
 	collect       *score.Stats
 
+	nodes []*node // reused from search to search; the first inUse are this one's
+	inUse int
+	sh    shape
+
 	top    topk
 	slack  float32
 	work   int
@@ -79,6 +83,9 @@ func (s *searcher) release() {
 	for _, c := range s.free {
 		c.post, c.lens, c.node = segment.Postings{}, nil, nil
 	}
+	if len(s.nodes) > 4096 {
+		s.nodes = slices.Clone(s.nodes[:4096])
+	}
 	if len(s.free) > 256 {
 		s.free = slices.Clone(s.free[:256])
 	}
@@ -89,9 +96,29 @@ func (s *searcher) release() {
 	s.arena, s.terms, s.postArena, s.params = s.arena[:0], s.terms[:0], s.postArena[:0], s.params[:0]
 	s.prefixes, s.capped, s.notes, s.defaultFields = nil, nil, nil, nil
 	s.tokenCount, s.slots, s.docs, s.work, s.failed = 0, 0, 0, 0, nil
+	for _, n := range s.nodes[:s.inUse] {
+		*n = node{must: n.must[:0], should: n.should[:0], not: n.not[:0], filter: n.filter[:0]}
+	}
+	s.inUse = 0
+	s.sh = shape{req: s.sh.req[:0], fil: s.sh.fil[:0], opt: s.sh.opt[:0], not: s.sh.not[:0]}
 	s.top.leaves = nil
 	s.slotCur = s.slotCur[:0]
 	searchers.Put(s)
+}
+
+// node returns a node that lives as long as the search.
+func (s *searcher) node(v node) *node {
+	if s.inUse == len(s.nodes) {
+		s.nodes = append(s.nodes, new(node))
+	}
+	n := s.nodes[s.inUse]
+	s.inUse++
+	if v.must == nil {
+		v.must = n.must
+	}
+	v.should, v.not, v.filter = n.should, n.not, n.filter
+	*n = v
+	return n
 }
 
 func (s *searcher) note(text string) {
@@ -189,7 +216,11 @@ func Search(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers
 	best = best[min(req.Offset, len(best)):]
 	res.Hits = make([]Hit, len(best))
 	for i, e := range best {
-		res.Hits[i] = Hit{Leaf: int(e.leaf), Doc: e.doc, Score: e.score, Key: string(leaves[e.leaf].Key(e.doc, s.top.ka[:0]))}
+		res.Hits[i] = Hit{Leaf: int(e.leaf), Doc: e.doc, Score: e.score}
+		if !req.NoKeys {
+			s.top.ka = leaves[e.leaf].Key(e.doc, s.top.ka[:0])
+			res.Hits[i].Key = string(s.top.ka)
+		}
 	}
 	res.Notes = s.notes
 	return res, nil
@@ -249,7 +280,8 @@ func (s *searcher) shape(root *node) *shape {
 			break
 		}
 	}
-	sh := &shape{root: root}
+	sh := &s.sh
+	sh.root = root
 	if s.req.Exhaustive {
 		return sh
 	}
