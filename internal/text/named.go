@@ -1,33 +1,91 @@
 package text
 
-import "strings"
+import (
+	"strings"
 
-// tablesVersion names the character tables: letters, case and white space are those of the Unicode version of Go's unicode package.
-const tablesVersion = "unicode-15"
+	"github.com/weft-search/weft/internal/text/stem"
+)
+
+// tablesVersion names the character tables: letters, case and normal forms are those of the Unicode version of Go and
+// golang.org/x/text (15), word boundaries those of the segmenter (17, UAX #29).
+const tablesVersion = "unicode-15.17"
 
 // named holds the constructor of each plain tokenizer name.
-var named = map[string]func() *Analyzer{
-	"simple":    newSimple,
-	"default":   newSimple,
-	"lowercase": newSimple,
-	"alnum": func() *Analyzer {
-		return &Analyzer{version: "alnum-1/" + tablesVersion, index: alnum, query: alnum, normalize: strings.ToLower}
-	},
-}
+var named = func() map[string]func() *Analyzer {
+	plain := func(version string, f algorithm, normalize func(string) string) func() *Analyzer {
+		return func() *Analyzer {
+			return &Analyzer{version: version + "/" + tablesVersion, index: f, query: f, exact: f, normalize: normalize}
+		}
+	}
+	m := map[string]func() *Analyzer{
+		"simple":       plain("simple-1", simple, lowerString),
+		"raw":          plain("raw-1", raw, func(s string) string { return s }),
+		"raw_ci":       plain("raw_ci-1", rawCI, lowerString),
+		"unicode_word": plain("unicode_word-1", unicodeWord, lowerString),
+		"alnum":        plain("alnum-1", alnum, lowerString),
+		"standard": func() *Analyzer {
+			return &Analyzer{version: "standard-1/" + tablesVersion, index: standardIndex, query: standardQuery, exact: standardQuery, normalize: foldString}
+		},
+	}
+	m["default"], m["lowercase"] = m["simple"], m["simple"]
+	for _, l := range stem.Languages() {
+		f := plain("stem-"+l.Code+"-1/"+stem.Version, stemmed(l.Stem, nil), lowerString)
+		m[l.Code+"_stem"], m[l.Name] = f, f
+		if stop := stopWords(l.Code); stop != nil && namedStop[l.Code] {
+			m[l.Code+"_stop"] = plain("stop-"+l.Code+"-1", stemmed(nil, stop), lowerString)
+			m[l.Code+"_stem_stop"] = plain("stem_stop-"+l.Code+"-1/"+stem.Version, stemmed(l.Stem, stop), lowerString)
+		}
+	}
+	return m
+}()
 
-func newSimple() *Analyzer {
-	return &Analyzer{version: "simple-1/" + tablesVersion, index: simple, query: simple, normalize: strings.ToLower}
-}
+// namedStop holds the languages with xx_stop and xx_stem_stop tokenizers.
+var namedStop = map[string]bool{"en": true, "de": true, "fr": true, "ru": true, "es": true}
 
 func build(spec string) (*Analyzer, error) {
 	if len(spec) > MaxSpecBytes {
-		return nil, &SpecError{Spec: spec, Offset: MaxSpecBytes, Expected: "at most 1024 bytes", Found: "a longer spec"}
+		return nil, &SpecError{Spec: spec, Offset: MaxSpecBytes, Expected: "the end of the spec (at most 1024 bytes)", Found: "more"}
+	}
+	if l, ok, err := parseLex(spec); ok {
+		if err != nil {
+			return nil, err
+		}
+		return l.analyzer(spec), nil
 	}
 	f := named[spec]
 	if f == nil {
-		return nil, &SpecError{Spec: spec, Offset: 0, Expected: "one of " + strings.Join(Names(), ", "), Found: "an unknown name"}
+		found := "an unknown name"
+		if spec == "" {
+			found = "nothing"
+		}
+		return nil, &SpecError{Spec: spec, Offset: 0, Expected: "lex(…) or one of " + strings.Join(Names(), ", "), Found: found}
 	}
 	a := f()
 	a.name = spec
 	return a, nil
+}
+
+// stemmed is simple followed by stop words (nil: none) and a stemmer (nil: none). A stop word is looked up as written, before stemming.
+func stemmed(st stem.Func, stop *stopSet) algorithm {
+	return func(s *Scratch, v string) {
+		simple(s, v)
+		out := s.toks[:0]
+		for _, t := range s.toks {
+			if stop != nil && stop.has(t.Text) {
+				continue
+			}
+			if st != nil {
+				// The text of t is this token's own memory: a stem that fits takes its place.
+				switch w := st(&s.stem, t.Text); {
+				case len(w) == 0: // nothing but an ending: the word stands for itself
+				case len(w) <= len(t.Text):
+					t.Text = t.Text[:copy(t.Text, w)]
+				default:
+					t.Text = s.keep(w)
+				}
+			}
+			out = append(out, t)
+		}
+		s.toks = out
+	}
 }

@@ -1,0 +1,98 @@
+package text
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/clipperhouse/uax29/v2/words"
+)
+
+// TestWordBreak runs the official test cases through the segmenter that the tokenizers use.
+func TestWordBreak(t *testing.T) {
+	f, err := os.Open(filepath.Join(shared(t), "unicode-15", "WordBreakTest-half.txt"))
+	if err != nil {
+		t.Skip(err)
+	}
+	defer f.Close()
+	n := 0
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		line, _, _ := strings.Cut(sc.Text(), "#")
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		n++
+		var want []string
+		var all string
+		for _, part := range strings.Split(line, "÷") {
+			var seg string
+			for _, c := range strings.Fields(part) {
+				if c == "×" {
+					continue
+				}
+				r, err := strconv.ParseInt(c, 16, 32)
+				if err != nil {
+					t.Fatal(err)
+				}
+				seg += string(rune(r))
+			}
+			if seg != "" {
+				want = append(want, seg)
+				all += seg
+			}
+		}
+		var got []string
+		for it := words.FromString(all); it.Next(); {
+			got = append(got, it.Value())
+		}
+		if strings.Join(got, "|") != strings.Join(want, "|") {
+			t.Errorf("%q: segments %q, want %q", all, got, want)
+		}
+		compareWords(t, all, want)
+	}
+	if n < 900 {
+		t.Errorf("only %d cases", n)
+	}
+}
+
+// compareWords compares what segmenter finds with the segments of text that hold a letter or digit.
+func compareWords(t *testing.T, text string, segments []string) {
+	t.Helper()
+	var want, got []string
+	for _, s := range segments {
+		if strings.ContainsFunc(s, isAlnum) {
+			want = append(want, s)
+		}
+	}
+	var s Scratch
+	g := segmenter{v: text, s: &s}
+	for {
+		start, end, ascii, ok := g.next()
+		if !ok {
+			break
+		}
+		if ascii != isASCII(text[start:end]) {
+			t.Fatalf("%q: ascii %v at %d", text, ascii, start)
+		}
+		got = append(got, text[start:end])
+	}
+	if strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Fatalf("%q: words %q, want %q", text, got, want)
+	}
+}
+
+func FuzzSegmenter(f *testing.F) {
+	for _, s := range []string{"", "a.b 1,2 a_b 3'4 a'b a..b", "can't  x:y;z", "a\u0301 \u0301b", "日本 カナ_1", "\x00a\x01b", "a\u2028b", "x\u200d1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var segments []string
+		for it := words.FromString(text); it.Next(); {
+			segments = append(segments, it.Value())
+		}
+		compareWords(t, text, segments)
+	})
+}
