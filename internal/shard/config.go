@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/store"
+	"github.com/weft-search/weft/internal/vfs"
 )
 
 // Defaults of Config.
@@ -16,6 +19,12 @@ const (
 	DefaultPendingBytes     = 64 << 20
 )
 
+// Upper bounds of Config: a memtable has 32-bit addresses, and what is under way may be in one memtable at most.
+const (
+	MaxMemtableBytes = 1 << 30
+	MaxPendingBytes  = 128 << 20
+)
+
 // MaxKeyBytes is the longest document key.
 const MaxKeyBytes = 512
 
@@ -23,6 +32,10 @@ const MaxKeyBytes = 512
 type Config struct {
 	// Dir is the shard's folder: its log and, by default, its object store. It is made if absent.
 	Dir string
+	// FS is the file system of Dir; nil: the operating system's.
+	FS vfs.FS
+	// Store holds segments, manifests and heads; nil: a folder inside Dir.
+	Store store.Store
 	// Namespace and Collection name the shard's head in the store; "default" if empty.
 	Namespace, Collection string
 	// Schema is what a new shard is created with. A shard that exists has its own and ignores it.
@@ -37,6 +50,12 @@ type Config struct {
 	MaxSegmentBytes int64
 	// MergeBytesPerSec limits what background merging writes, so that searches and the log keep the disk. Negative = no limit.
 	MergeBytesPerSec int64
+	// NoSources leaves out the sources of documents: Get and hits then have none.
+	NoSources bool
+	// QuickOpen verifies only the frame of each segment on Open, not every byte. Damage then shows when it is met.
+	QuickOpen bool
+	// NoFlushOnClose leaves the memtable in the log.
+	NoFlushOnClose bool
 	// NoBackground turns off flushing and merging by themselves; Flush and Merge still work.
 	NoBackground bool
 	// Clock returns a candidate commit timestamp; the shard raises it above all it has used. Nil: microseconds since the epoch.
@@ -65,6 +84,12 @@ func (c Config) ensureDefaults() Config {
 	if c.MergeBytesPerSec == 0 {
 		c.MergeBytesPerSec = DefaultMergeBytesPerSec
 	}
+	if c.FS == nil {
+		c.FS = vfs.OS
+	}
+	if c.Clock == nil {
+		c.Clock = func() uint64 { return uint64(time.Now().UnixMicro()) }
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -84,6 +109,12 @@ func (c Config) validate() error {
 		if l.v < 0 {
 			errs = append(errs, fmt.Errorf("%s: %d is negative", l.name, l.v))
 		}
+	}
+	if c.MemtableBytes > MaxMemtableBytes {
+		errs = append(errs, fmt.Errorf("memtable bytes: %d is above %d", c.MemtableBytes, MaxMemtableBytes))
+	}
+	if c.PendingBytes > MaxPendingBytes {
+		errs = append(errs, fmt.Errorf("pending bytes: %d is above %d", c.PendingBytes, MaxPendingBytes))
 	}
 	return errors.Join(errs...)
 }

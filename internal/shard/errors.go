@@ -24,6 +24,10 @@ var (
 	ErrNoSchema = errors.New("shard does not exist and no schema was given to create it")
 	// ErrNewerFormat says that something on disk was written by a later version of weft. See *FormatError.
 	ErrNewerFormat = errors.New("written in a newer format")
+	// ErrTooLarge is the error of a batch that is larger than the shard could ever take.
+	ErrTooLarge = errors.New("batch is too large")
+	// ErrDamaged says that what is on disk cannot be what a shard wrote. See also wal.ErrCorrupt and segment.ErrCorrupt.
+	ErrDamaged = errors.New("shard is damaged")
 	// ErrMissingObject says that the manifest names an object that the store does not have.
 	ErrMissingObject = errors.New("object named by the manifest is missing")
 )

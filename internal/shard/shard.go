@@ -7,36 +7,195 @@
 // not depend on how the documents came to be there.
 //
 // All methods of Shard are safe for concurrent use. A Snapshot is immutable; release it exactly once.
+//
+// # Two moments
+//
+// A write is applied, then durable, then visible. Under writeMu it takes effect on the applied state: its documents enter the
+// memtable, what it replaces is looked up, its log record is queued. Whoever holds the lead writes the queue to the log with one
+// fsync and then, under mu, makes the queued writes visible in order. So writers never wait for each other's disk, and readers
+// see only what is durable. When the log fails, what is not visible never will be.
+//
+// # Locks
+//
+// In this order, each may be taken while holding those before it; lead is a one-place channel:
+//
+//	flushMu, mergeMu   one flush, one merge at a time (neither is taken with the other)
+//	manifestMu         one commit of a manifest at a time: version
+//	lead               the right to append to the log and to publish
+//	writeMu            the applied state
+//	mu                 the visible state, the queue and the flags
+//
+// A memtable's own lock comes last.
 package shard
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/shard/memtable"
+	"github.com/weft-search/weft/internal/shard/wal"
+	"github.com/weft-search/weft/internal/store"
 )
 
-// Op is one change of a batch.
-type Op struct {
-	// Delete removes the document of Key; else Doc is put, replacing the document of its key.
-	Delete bool
-	Key    string           // of a Delete
-	Doc    *schema.Document // of a put; it must not change until Apply returns
-	Create bool             // the put fails with ErrExists if the key is there
-}
-
-// OpResult is what became of one operation.
-type OpResult struct {
-	Existed bool  // a live document had the key before
-	Err     error // nil, ErrExists or an *InvalidError: the operation had no effect
-}
-
 // Shard is an open shard.
-type Shard struct{}
+type Shard struct {
+	cfg     Config
+	name    store.Name
+	objects store.Store
+	catalog *store.Catalog
+	wal     *wal.Log
+	unlock  func() error
+	log     *slog.Logger
 
-// Snapshot is a consistent, immutable view of a shard.
-type Snapshot struct{}
+	flushMu    *ctxMutex
+	mergeMu    *ctxMutex
+	manifestMu *ctxMutex
+	version    *store.Version // guarded by manifestMu
+	committed  mark           // that the version stands at; guarded by manifestMu
+
+	lead chan struct{} // holding its one place is the right to commit
+
+	// The applied state.
+	writeMu struct {
+		sync.Mutex
+		active *part
+		schema *schema.Schema
+		lastTS uint64
+	}
+
+	mu struct {
+		sync.Mutex
+		queue    []*write // applied, not durable
+		queued   int64    // bytes of records in the queue
+		segments []*part  // oldest first
+		frozen   *part    // memtable that is being flushed, or nil
+		active   *part
+		schema   *schema.Schema
+		seq      uint64 // last visible log record
+		ts       uint64 // commit timestamp of the last visible batch
+
+		// The frozen memtable's log position. Until its mark was published nothing of it may be flushed.
+		mark        mark
+		frozenReady bool
+		frozenView  exec.Leaf // the frozen memtable at the mark; nil when no document of it was alive
+		flushErr    error     // of the last flush
+
+		snapshot *Snapshot // of the visible state; nil when that changed
+		changes  uint64    // grows with each change of the visible state
+		readOnly *ReadOnlyError
+		healing  bool // the log may take writes again when there is room
+		closed   bool
+		lastErr  string
+	}
+
+	manifest  atomic.Uint64 // version.Manifest.Version
+	pending   atomic.Int64  // bytes of Apply calls under way
+	layout    atomic.Uint64 // grows when segments come or go; changed under writeMu and mu
+	inverters sync.Pool     // of *worker
+
+	flushC, mergeC, healC chan struct{}
+	background            sync.WaitGroup
+	stop                  context.CancelFunc
+
+	stats struct {
+		flushes, merges, flushFailures, mergeFailures, refused atomic.Uint64
+		flushedBytes, mergedBytes, flushNanos                  atomic.Int64
+	}
+}
+
+// mark is the log position that a flush covers, with the schema there.
+type mark struct {
+	seq, ts uint64
+	schema  *schema.Schema
+}
+
+// ctxMutex is a mutex whose Lock gives up with a context.
+type ctxMutex struct{ c chan struct{} }
+
+func newCtxMutex() *ctxMutex { return &ctxMutex{make(chan struct{}, 1)} }
+
+func (m *ctxMutex) lock(ctx context.Context) error {
+	select {
+	case m.c <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case m.c <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m *ctxMutex) unlock() { <-m.c }
+
+// Schema returns the current schema.
+func (s *Shard) Schema() *schema.Schema {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.schema
+}
+
+// signal wakes a background worker.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// writable returns why no write is taken, or nil.
+func (s *Shard) writable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writableLocked()
+}
+
+func (s *Shard) writableLocked() error {
+	if s.mu.closed {
+		return ErrClosed
+	}
+	if s.mu.readOnly != nil {
+		return s.mu.readOnly
+	}
+	return nil
+}
+
+// failLocked makes the shard read-only. The first cause stays. It needs mu.
+func (s *Shard) failLocked(cause error, healing bool) *ReadOnlyError {
+	if s.mu.readOnly == nil {
+		s.mu.readOnly = &ReadOnlyError{Cause: cause}
+		s.mu.healing = healing
+		s.mu.lastErr = cause.Error()
+		s.log.Error("shard is read-only from now on", "collection", s.name.Collection, "cause", cause)
+	}
+	return s.mu.readOnly
+}
+
+// changedLocked drops the cached snapshot. It needs mu.
+func (s *Shard) changedLocked() {
+	s.mu.changes++
+	if s.mu.snapshot != nil {
+		s.mu.snapshot.release()
+		s.mu.snapshot = nil
+	}
+}
+
+// backgroundErr records a failure of background work.
+func (s *Shard) backgroundErr(what string, err error) {
+	s.log.Warn(what, "collection", s.name.Collection, "err", err)
+	s.mu.Lock()
+	s.mu.lastErr = what + ": " + err.Error()
+	s.mu.Unlock()
+}
 
 // Stats describes a shard at one moment. Byte counts are of memory for memtables and of files for the rest.
 type Stats struct {
@@ -44,15 +203,15 @@ type Stats struct {
 	Segments      int
 	SegmentBytes  int64
 	SegmentDocs   uint64 // documents in segments, dead ones too
-	MemtableDocs  uint64
-	MemtableBytes int64 // of both memtables
-	PendingBytes  int64 // of Apply calls under way
+	MemtableDocs  uint64 // live
+	MemtableBytes int64  // of both memtables
+	PendingBytes  int64  // of Apply calls under way
 	LogBytes      int64
 
 	Generation   uint64 // of the schema
 	Manifest     uint64 // version of the committed manifest
 	LastSeq      uint64 // last log record that is visible
-	HighWater    uint64 // last log record that the manifest covers
+	HighWater    uint64 // last log record that the newest flush covers
 	LastCommitTS uint64
 
 	Flushes, Merges           uint64
@@ -65,64 +224,125 @@ type Stats struct {
 	LastErr  string // last background failure, empty after a success
 }
 
-var errUnfinished = errors.New("not built")
-
-// Open opens the shard of cfg.Dir, recovering what its log holds, or creates it with cfg.Schema.
-func Open(ctx context.Context, cfg Config) (*Shard, error) { return nil, errUnfinished }
-
-// Schema returns the current schema.
-func (s *Shard) Schema() *schema.Schema { return nil }
-
-// AddFields makes the fields part of the schema, durably, as a new generation. Fields that are there already with the same
-// definition are left out; if nothing remains it does nothing. A field that is there with another definition is an *InvalidError.
-func (s *Shard) AddFields(ctx context.Context, fields []schema.Field) error { return errUnfinished }
-
-// Apply applies the operations in order as one batch: durable and visible when it returns. Documents are typed against the
-// current schema or an earlier generation. The results are in the order of ops. When ctx ends before the batch is logged, nothing
-// happens; after that Apply returns the outcome regardless of ctx.
-func (s *Shard) Apply(ctx context.Context, ops []Op) ([]OpResult, error) { return nil, errUnfinished }
-
-// Snapshot returns a view of everything acknowledged so far. It never fails, also on a read-only or closed shard.
-func (s *Shard) Snapshot() *Snapshot { return nil }
-
-// Flush writes the memtable to a segment and commits.
-func (s *Shard) Flush(ctx context.Context) error { return errUnfinished }
-
-// Merge flushes, then merges until at most maxSegments segments are left and none of them holds dead documents.
-func (s *Shard) Merge(ctx context.Context, maxSegments int) error { return errUnfinished }
-
-// Check verifies the invariants of the shard: every live key exactly once, live counts, statistics equal to a recount, every
-// checksum. It returns all violations joined.
-func (s *Shard) Check(ctx context.Context) error { return errUnfinished }
-
 // Stats returns counters and sizes.
-func (s *Shard) Stats() Stats { return Stats{} }
+func (s *Shard) Stats() Stats {
+	st := Stats{
+		PendingBytes: s.pending.Load(),
+		Flushes:      s.stats.flushes.Load(), Merges: s.stats.merges.Load(),
+		FlushFailures: s.stats.flushFailures.Load(), MergeFailures: s.stats.mergeFailures.Load(),
+		Refused: s.stats.refused.Load(), MergedBytes: s.stats.mergedBytes.Load(), FlushedBytes: s.stats.flushedBytes.Load(),
+		LogBytes: s.wal.Stats().Size, Manifest: s.manifest.Load(),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.mu.segments {
+		st.Segments++
+		st.SegmentBytes += p.seg.meta.Bytes
+		st.SegmentDocs += uint64(p.docs)
+		st.Docs += uint64(p.aliveLocked())
+	}
+	for _, p := range s.memtablesLocked() {
+		st.MemtableDocs += uint64(p.aliveLocked())
+		st.MemtableBytes += p.mem.Size()
+	}
+	st.Docs += st.MemtableDocs
+	st.Generation = s.mu.schema.Generation
+	st.LastSeq, st.LastCommitTS, st.HighWater = s.mu.seq, s.mu.ts, s.mu.mark.seq
+	if s.mu.readOnly != nil {
+		st.ReadOnly = s.mu.readOnly.Cause.Error()
+	}
+	st.LastErr = s.mu.lastErr
+	return st
+}
+
+// memtablesLocked returns the memtables, oldest first. It needs mu.
+func (s *Shard) memtablesLocked() []*part {
+	if s.mu.frozen != nil {
+		return []*part{s.mu.frozen, s.mu.active}
+	}
+	return []*part{s.mu.active}
+}
+
+// worker is what an Apply call needs to prepare its batch; pooled.
+type worker struct {
+	inv    *memtable.Inverter
+	batch  memtable.Batch
+	record []byte // encoded operations, one after the other
+	ends   []int  // of each operation in record
+	found  []candidate
+}
+
+func (s *Shard) worker(sch *schema.Schema) (*worker, error) {
+	if w, ok := s.inverters.Get().(*worker); ok {
+		if err := w.inv.SetSchema(sch); err != nil {
+			return nil, err
+		}
+		return w, nil
+	}
+	inv, err := memtable.NewInverter(sch)
+	if err != nil {
+		return nil, err
+	}
+	return &worker{inv: inv}, nil
+}
+
+// maxPooled bounds the memory that a pooled worker keeps, in bytes of records.
+const maxPooled = 8 << 20
+
+func (s *Shard) giveBack(w *worker) {
+	if cap(w.record) > maxPooled {
+		return
+	}
+	w.batch.Reset()
+	w.record, w.ends, w.found = w.record[:0], w.ends[:0], w.found[:0]
+	s.inverters.Put(w)
+}
+
+// retryAfter estimates when a running flush makes room.
+func (s *Shard) retryAfter() time.Duration {
+	return min(max(time.Duration(s.stats.flushNanos.Load())/2, 50*time.Millisecond), 10*time.Second)
+}
 
 // Close stops background work, flushes unless the shard is read-only or ctx has ended, and waits. What was acknowledged is
-// safe without the flush; it only shortens the next Open. Snapshots that are still held stay readable.
-func (s *Shard) Close(ctx context.Context) error { return errUnfinished }
+// safe without the flush; it only shortens the next Open. Snapshots that are still held stay readable; Snapshot returns an empty
+// one from now on. A second Close does nothing.
+func (s *Shard) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if s.mu.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.closed = true
+	readOnly := s.mu.readOnly != nil
+	s.mu.Unlock()
+	s.stop()
+	s.background.Wait()
+	// Whoever is applying a write has not seen the flag; after this everyone has.
+	s.writeMu.Lock()
+	s.writeMu.Unlock() //nolint:staticcheck // a barrier
 
-// Release gives the snapshot back. It must be called once; the snapshot and its leaves must not be used afterwards.
-func (sn *Snapshot) Release() {}
+	var errs []error
+	if !readOnly && ctx.Err() == nil && !s.cfg.NoFlushOnClose {
+		if err := s.flush(ctx, true); err != nil {
+			errs = append(errs, fmt.Errorf("flush while closing: %w", err))
+		}
+	}
+	// Merges and flushes of callers end first; writes applied before the flag was set are still owed their outcome.
+	background := context.WithoutCancel(ctx)
+	for _, m := range []*ctxMutex{s.flushMu, s.mergeMu, s.manifestMu} {
+		errs = append(errs, m.lock(background))
+		defer m.unlock()
+	}
+	s.commitAll()
+	errs = append(errs, s.wal.Close())
 
-// Leaves returns the searchable parts, for exec.Search. The slice must not be changed.
-func (sn *Snapshot) Leaves() []exec.Leaf { return nil }
-
-// Schema is the schema that the snapshot's documents are typed against.
-func (sn *Snapshot) Schema() *schema.Schema { return nil }
-
-// Docs is the number of live documents.
-func (sn *Snapshot) Docs() uint64 { return 0 }
-
-// Seq is the log position the snapshot stands at: it is higher in a later snapshot that differs.
-func (sn *Snapshot) Seq() uint64 { return 0 }
-
-// Get returns the stored source of the live document with the key; ok is false if there is none. The source is nil if sources
-// are not kept.
-func (sn *Snapshot) Get(key string) (source []byte, ok bool, err error) { return nil, false, nil }
-
-// Segments is the number of segments, Bytes their size in files and the memory of the memtables.
-func (sn *Snapshot) Segments() int { return 0 }
-
-// Bytes is the size of the segment files and of the memtables in memory.
-func (sn *Snapshot) Bytes() int64 { return 0 }
+	s.mu.Lock()
+	s.changedLocked()
+	for _, p := range s.mu.segments {
+		p.seg.release()
+	}
+	s.mu.segments, s.mu.frozen, s.mu.active = nil, nil, newMemPart()
+	s.mu.Unlock()
+	errs = append(errs, s.unlock())
+	return errors.Join(errs...)
+}

@@ -83,6 +83,9 @@ func (v *View) Live() bitset.Set {
 // LiveDocs is the number of live documents.
 func (v *View) LiveDocs() uint32 { return v.n - uint32(len(v.killed)) }
 
+// Dead is the number of documents of the view that are not live.
+func (v *View) Dead() int { return len(v.killed) }
+
 // KeyOrdered is false: documents stand in order of arrival.
 func (v *View) KeyOrdered() bool { return false }
 

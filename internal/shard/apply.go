@@ -1,0 +1,504 @@
+package shard
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/shard/wal"
+)
+
+// Op is one change of a batch.
+type Op struct {
+	// Delete removes the document of Key; else Doc is put, replacing the document of its key.
+	Delete bool
+	Key    string           // of a Delete
+	Doc    *schema.Document // of a put; it must not change until Apply returns
+	Create bool             // the put fails with ErrExists if the key is there
+}
+
+// OpResult is what became of one operation.
+type OpResult struct {
+	Existed bool  // a live document had the key before
+	Err     error // nil, ErrExists or an *InvalidError: the operation had no effect
+}
+
+// write is an applied batch on its way to the log.
+type write struct {
+	payload []byte // log record; nil for a write that only takes its turn
+	mem     *part  // memtable that its documents went into
+	first   uint32 // its documents there
+	end     uint32
+	kills   []kill
+	ts      uint64
+	schema  *schema.Schema // new schema, or nil
+	freeze  *part          // the memtable that takes over from here: a flush starts after this write
+
+	done chan struct{} // closed when err is final
+	err  error
+}
+
+type kill struct {
+	p   *part
+	doc uint32
+}
+
+// candidate is a place in a segment where the key of an operation stands, looked up before writeMu is taken.
+type candidate struct {
+	op  int
+	p   *part
+	doc uint32
+}
+
+// opSize is the memory that an operation is charged with while it is under way.
+func opSize(op *Op) int64 {
+	n := int64(len(op.Key)) + 32
+	if op.Doc == nil {
+		return n
+	}
+	n += int64(len(op.Doc.Key) + len(op.Doc.Source))
+	for i := range op.Doc.Fields {
+		v := &op.Doc.Fields[i]
+		n += 16
+		for _, t := range v.Text {
+			n += int64(len(t)) + 8
+		}
+		n += 8 * int64(len(v.Nums))
+		for _, b := range v.Bytes {
+			n += int64(len(b)) + 8
+		}
+	}
+	return n
+}
+
+// Apply applies the operations in order as one batch: durable and visible when it returns. Documents are typed against the
+// current schema or an earlier generation. The results are in the order of ops. When ctx ends before the batch is applied, nothing
+// happens; after that Apply returns the outcome regardless of ctx.
+//
+// Errors: ErrOverloaded, ErrReadOnly, ErrClosed, ErrTooLarge and the context's, each without any effect. A ReadOnlyError
+// that the write itself met (the log failed under it) means that it is not acknowledged: it is not visible and, unless the disk
+// kept the record against its own word, gone after a restart.
+func (s *Shard) Apply(ctx context.Context, ops []Op) ([]OpResult, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var size int64
+	for i := range ops {
+		size += opSize(&ops[i])
+	}
+	if size > min(s.cfg.PendingBytes, wal.MaxRecord-(1<<16)) {
+		return nil, fmt.Errorf("batch of %d bytes: %w", size, ErrTooLarge)
+	}
+	if n := s.pending.Add(size); n > s.cfg.PendingBytes {
+		s.pending.Add(-size)
+		s.stats.refused.Add(1)
+		return nil, &OverloadError{Limit: "pending_bytes", Used: n, Max: s.cfg.PendingBytes, RetryAfter: 50 * time.Millisecond}
+	}
+	defer s.pending.Add(-size)
+	sch, err := s.admit()
+	if err != nil {
+		return nil, err
+	}
+	if len(ops) == 0 {
+		return nil, nil
+	}
+
+	results := make([]OpResult, len(ops))
+	w, err := s.worker(sch)
+	if err != nil {
+		return nil, fmt.Errorf("prepare batch: %w", err)
+	}
+	defer s.giveBack(w)
+	for i := range ops {
+		if i%64 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if bad := s.prepare(w, sch, &ops[i]); bad != nil {
+			results[i].Err = bad
+		}
+		w.ends = append(w.ends, len(w.record))
+	}
+	layout := s.lookUp(w, ops, results)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	wr, err := s.apply(w, ops, results, layout)
+	if err != nil {
+		return nil, err
+	}
+	return results, s.await(wr)
+}
+
+// admit decides whether a write may begin and returns the schema it is checked against.
+func (s *Shard) admit() (*schema.Schema, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writableLocked(); err != nil {
+		return nil, err
+	}
+	return s.mu.schema, s.roomLocked()
+}
+
+// roomLocked refuses when the memtables are full. It needs mu.
+func (s *Shard) roomLocked() error {
+	used, limit := int64(0), s.cfg.MemtableBytes
+	for _, p := range s.memtablesLocked() {
+		used += p.mem.Size()
+	}
+	full := s.mu.active.mem.Size() >= limit && s.mu.frozen != nil
+	if s.cfg.NoBackground {
+		full = used >= 2*limit
+	}
+	if !full {
+		return nil
+	}
+	s.stats.refused.Add(1)
+	if s.mu.flushErr != nil {
+		// The disk is the reason, not the load: say so.
+		return &ReadOnlyError{Cause: fmt.Errorf("memtables are full and cannot be flushed: %w", s.mu.flushErr)}
+	}
+	return &OverloadError{Limit: "memtable_bytes", Used: used, Max: 2 * limit, RetryAfter: s.retryAfter()}
+}
+
+// prepare checks, encodes and inverts one operation. It needs no lock.
+func (s *Shard) prepare(w *worker, sch *schema.Schema, op *Op) error {
+	if op.Delete {
+		if reason := badKey(op.Key); reason != "" {
+			return &InvalidError{Key: shorten(op.Key), Reason: reason}
+		}
+		w.record = appendDelete(w.record, op.Key)
+		return nil
+	}
+	if op.Doc == nil {
+		return &InvalidError{Key: shorten(op.Key), Reason: "there is no document to put"}
+	}
+	if bad := validate(sch, op.Doc); bad != nil {
+		return bad
+	}
+	doc := op.Doc
+	if s.cfg.NoSources && doc.Source != nil {
+		bare := *doc
+		bare.Source = nil
+		doc = &bare
+	}
+	w.record = appendPut(w.record, doc)
+	w.inv.Add(&w.batch, doc)
+	return nil
+}
+
+func (op *Op) key() string {
+	if op.Delete {
+		return op.Key
+	}
+	return op.Doc.Key
+}
+
+// lookUp finds where the keys of the operations stand in segments. Places in segments never change, so this holds as long as
+// the layout, whose number it returns, stays.
+func (s *Shard) lookUp(w *worker, ops []Op, results []OpResult) uint64 {
+	s.mu.Lock()
+	layout := s.layout.Load()
+	segments := s.mu.segments
+	for _, p := range segments {
+		p.seg.retain()
+	}
+	s.mu.Unlock()
+	w.found = w.found[:0]
+	for i := range ops {
+		if results[i].Err != nil {
+			continue
+		}
+		for _, p := range segments {
+			if d, ok := p.seg.find(ops[i].key()); ok {
+				w.found = append(w.found, candidate{i, p, d})
+			}
+		}
+	}
+	for _, p := range segments {
+		p.seg.release()
+	}
+	return layout
+}
+
+// apply takes the effect of a prepared batch on the applied state and queues its record.
+func (s *Shard) apply(w *worker, ops []Op, results []OpResult, layout uint64) (*write, error) {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	if layout != s.layout.Load() {
+		// A flush or merge came between. It changes the layout under writeMu, so from here it stays.
+		s.lookUp(w, ops, results)
+	}
+	s.mu.Lock()
+	err := s.writableLocked()
+	if err == nil {
+		err = s.roomLocked()
+	}
+	frozen := s.mu.frozen
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+
+	wr := s.effect(w, ops, results, s.nextTS(), frozen)
+	s.enqueue(wr)
+	if s.writeMu.active.mem.Size() >= s.cfg.MemtableBytes && frozen == nil && !s.cfg.NoBackground {
+		s.freeze()
+	}
+	return wr, nil
+}
+
+// headerRoom is space for the header of a batch record: two bytes and two varints.
+const headerRoom = 2 + 2*binary.MaxVarintLen64
+
+// effect applies the operations that have no error to the memtable and the applied sets, and returns the write with its record.
+// It needs writeMu.
+func (s *Shard) effect(w *worker, ops []Op, results []OpResult, ts uint64, frozen *part) *write {
+	active := s.writeMu.active
+	wr := &write{mem: active, first: active.mem.Len(), ts: ts, done: make(chan struct{})}
+	body := make([]byte, headerRoom, headerRoom+len(w.record))
+	logged, batched, from, found := 0, 0, 0, w.found
+	for i := range ops {
+		op, r := &ops[i], &results[i]
+		record := w.record[from:w.ends[i]]
+		from = w.ends[i]
+		if r.Err != nil {
+			continue
+		}
+		n := 0
+		for n < len(found) && found[n].op == i {
+			n++
+		}
+		old, doc, exists := s.findApplied(op.key(), frozen, found[:n])
+		found = found[n:]
+		r.Existed = exists
+		if !op.Delete {
+			batched++
+		}
+		switch {
+		case op.Create && exists && !op.Delete:
+			r.Err = ErrExists
+			continue
+		case op.Delete && !exists:
+			continue
+		}
+		if exists {
+			old.applied.Remove(doc)
+			wr.kills = append(wr.kills, kill{old, doc})
+		}
+		if !op.Delete {
+			d := active.mem.Insert(&w.batch, batched-1, ts)
+			active.applied = grow(active.applied, int(d)+1)
+			active.applied.Add(d)
+		}
+		body = append(body, record...)
+		logged++
+	}
+	active.mem.Charge()
+	wr.end = active.mem.Len()
+	if logged > 0 {
+		var h [headerRoom]byte
+		b := appendHeader(h[:0], recordBatch)
+		b = binary.AppendUvarint(b, ts)
+		b = binary.AppendUvarint(b, uint64(logged))
+		wr.payload = body[headerRoom-len(b):]
+		copy(wr.payload, b)
+	}
+	return wr
+}
+
+// nextTS returns a commit timestamp above all before. It needs writeMu.
+func (s *Shard) nextTS() uint64 {
+	s.writeMu.lastTS = max(s.writeMu.lastTS+1, s.cfg.Clock())
+	return s.writeMu.lastTS
+}
+
+// findApplied returns the document with the key that is alive after all applied operations: at most one is. in are its places
+// in segments. It needs writeMu.
+func (s *Shard) findApplied(key string, frozen *part, in []candidate) (*part, uint32, bool) {
+	if d, ok := s.writeMu.active.findApplied(key); ok {
+		return s.writeMu.active, d, true
+	}
+	if frozen != nil && frozen != s.writeMu.active {
+		if d, ok := frozen.findApplied(key); ok {
+			return frozen, d, true
+		}
+	}
+	for _, c := range in {
+		if p, d, ok := current(c.p, c.doc); ok && p.applied.Has(d) {
+			return p, d, true
+		}
+	}
+	return nil, 0, false
+}
+
+// enqueue puts a write in line for the log. It needs writeMu, so that the order of the line is the order of application.
+func (s *Shard) enqueue(wr *write) {
+	s.mu.Lock()
+	s.mu.queue = append(s.mu.queue, wr)
+	s.mu.Unlock()
+}
+
+// freeze closes the active memtable and starts the next one; the write that it queues marks the place. It needs writeMu, and
+// that there is no frozen memtable.
+func (s *Shard) freeze() *write {
+	next := newMemPart()
+	wr := &write{mem: s.writeMu.active, first: s.writeMu.active.mem.Len(), end: s.writeMu.active.mem.Len(), freeze: next, done: make(chan struct{})}
+	s.writeMu.active = next
+	s.mu.Lock()
+	s.mu.frozen = wr.mem
+	s.mu.active = next
+	s.mu.queue = append(s.mu.queue, wr)
+	s.mu.Unlock()
+	return wr
+}
+
+// await returns when the write is durable and visible, or failed. Whoever holds the lead works for all who wait.
+func (s *Shard) await(wr *write) error {
+	select {
+	case <-wr.done:
+	case s.lead <- struct{}{}:
+		s.commitQueue()
+		<-s.lead
+		<-wr.done // it was in the queue, or an earlier leader had it
+	}
+	return wr.err
+}
+
+// commitAll brings whatever is queued to an end.
+func (s *Shard) commitAll() {
+	s.lead <- struct{}{}
+	s.commitQueue()
+	<-s.lead
+}
+
+// commitQueue writes the queued records with one fsync and makes the writes visible, in order. It needs the lead.
+func (s *Shard) commitQueue() {
+	s.mu.Lock()
+	queue := s.mu.queue
+	s.mu.queue = nil
+	failed := s.mu.readOnly
+	s.mu.Unlock()
+	if len(queue) == 0 {
+		return
+	}
+	var payloads [][]byte
+	for _, wr := range queue {
+		if wr.payload != nil {
+			payloads = append(payloads, wr.payload)
+		}
+	}
+	var first uint64
+	var err error
+	if failed == nil && len(payloads) > 0 {
+		// Not the caller's context: the writes of others are in it.
+		first, err = s.wal.AppendBatch(context.Background(), payloads)
+	}
+
+	s.mu.Lock()
+	switch {
+	case failed != nil:
+	case err != nil:
+		failed = s.failLocked(fmt.Errorf("write the log: %w", err), errors.Is(err, wal.ErrNoSpace))
+	case len(payloads) > 0 && first != s.mu.seq+1:
+		failed = s.failLocked(fmt.Errorf("log gave number %d to a record after %d", first, s.mu.seq), false)
+	}
+	frozen := false
+	for _, wr := range queue {
+		if failed != nil {
+			wr.err = failed
+			continue
+		}
+		s.publishLocked(wr)
+		frozen = frozen || wr.freeze != nil
+	}
+	s.mu.Unlock()
+	for _, wr := range queue {
+		close(wr.done)
+	}
+	if failed != nil {
+		signal(s.healC)
+	}
+	if frozen {
+		signal(s.flushC)
+	}
+}
+
+// publishLocked makes a durable write visible. It needs mu.
+func (s *Shard) publishLocked(wr *write) {
+	if wr.payload != nil {
+		s.mu.seq++
+		s.mu.ts = max(s.mu.ts, wr.ts)
+	}
+	if wr.end > wr.first {
+		wr.mem.showLocked(wr.first, wr.end)
+	}
+	for _, k := range wr.kills {
+		if p, d, ok := current(k.p, k.doc); ok {
+			p.killLocked(d)
+		}
+	}
+	if wr.schema != nil {
+		s.mu.schema = wr.schema
+	}
+	if wr.freeze != nil {
+		s.mu.frozenReady = true
+		s.mu.mark = mark{seq: s.mu.seq, ts: s.mu.ts, schema: s.mu.schema}
+		for _, p := range s.mu.segments {
+			p.marked = len(p.killed)
+		}
+		s.mu.frozenView = nil
+		if wr.mem.aliveLocked() > 0 {
+			s.mu.frozenView = wr.mem.leafLocked()
+		}
+	}
+	s.changedLocked()
+}
+
+// AddFields makes the fields part of the schema, durably, as a new generation. Fields that are there already with the same
+// definition are left out; if nothing remains it does nothing. A field that is there with another definition is refused with the
+// schema's error.
+func (s *Shard) AddFields(ctx context.Context, fields []schema.Field) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	wr, err := s.addFields(fields)
+	if err != nil || wr == nil {
+		return err
+	}
+	return s.await(wr)
+}
+
+func (s *Shard) addFields(fields []schema.Field) (*write, error) {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	if err := s.writable(); err != nil {
+		return nil, err
+	}
+	old := s.writeMu.schema
+	sch, err := old.AddFields(fields)
+	if err != nil {
+		return nil, fmt.Errorf("add fields: %w", err)
+	}
+	// Nothing may be new, yet another caller's addition of the same fields may still be on its way to the disk: take a turn.
+	wr := &write{mem: s.writeMu.active, done: make(chan struct{})}
+	if len(sch.Fields) != len(old.Fields) {
+		if sch.Generation <= old.Generation {
+			grown := *sch
+			grown.Generation = old.Generation + 1
+			sch = &grown
+		}
+		text, err := json.Marshal(sch)
+		if err != nil {
+			return nil, fmt.Errorf("add fields: encode schema: %w", err)
+		}
+		wr.schema = sch
+		wr.payload = appendSchema(nil, sch.Generation, string(text))
+		s.writeMu.schema = sch
+	}
+	s.enqueue(wr)
+	return wr, nil
+}

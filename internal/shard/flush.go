@@ -1,0 +1,196 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/shard/memtable"
+)
+
+// Flush writes what is in memory to a segment and commits: afterwards the manifest covers everything acknowledged before
+// the call. It does nothing when nothing changed since the last commit.
+func (s *Shard) Flush(ctx context.Context) error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	return s.flush(ctx, true)
+}
+
+// flush writes the frozen memtable, if there is one, and with all also what came after it.
+func (s *Shard) flush(ctx context.Context, all bool) error {
+	if err := s.flushMu.lock(ctx); err != nil {
+		return err
+	}
+	defer s.flushMu.unlock()
+	s.commitAll() // the frozen memtable's mark may still be in the queue
+	err := s.flushFrozen(ctx)
+	if err == nil && all && s.freezeChanges() {
+		s.commitAll()
+		err = s.flushFrozen(ctx)
+	}
+	s.mu.Lock()
+	s.mu.flushErr = err
+	if err == nil {
+		s.mu.lastErr = ""
+	}
+	readOnly := s.mu.readOnly
+	s.mu.Unlock()
+	switch {
+	case err != nil:
+		s.stats.flushFailures.Add(1)
+		return fmt.Errorf("flush: %w", err)
+	case readOnly != nil:
+		return readOnly
+	}
+	return nil
+}
+
+// freezeChanges freezes the active memtable if anything happened since the last mark.
+func (s *Shard) freezeChanges() bool {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	s.mu.Lock()
+	changed := (s.mu.seq > s.mu.mark.seq || len(s.mu.queue) > 0) && s.mu.readOnly == nil && s.mu.frozen == nil
+	s.mu.Unlock()
+	if changed {
+		s.freeze()
+	}
+	return changed
+}
+
+// flushFrozen writes and commits the frozen memtable. It needs flushMu.
+func (s *Shard) flushFrozen(ctx context.Context) (err error) {
+	// A merge must not commit between the mark and the commit, for the deaths of its sources are counted up to the mark.
+	if err := s.manifestMu.lock(ctx); err != nil {
+		return err
+	}
+	defer s.manifestMu.unlock()
+	s.mu.Lock()
+	frozen, ready, view, m, readOnly := s.mu.frozen, s.mu.frozenReady, s.mu.frozenView, s.mu.mark, s.mu.readOnly
+	s.mu.Unlock()
+	if frozen == nil || !ready {
+		return nil
+	}
+	if readOnly != nil {
+		return readOnly
+	}
+	start := time.Now()
+	rep := replacement{sources: []*part{frozen}, from: []int{0}, remaps: [][]uint32{nil}}
+	if v, ok := view.(*memtable.View); ok {
+		rep.from[0] = v.Dead()
+		b, err := s.build(ctx, func(w io.Writer) (segment.Info, [][]uint32, error) {
+			sw := segment.NewWriter(w, segment.WriterOptions{NoSources: s.cfg.NoSources})
+			info, remap, err := v.Write(ctx, sw, func(f int) string { return m.schema.Fields[f].Name }, !s.cfg.NoSources)
+			return info, [][]uint32{remap}, err
+		})
+		if err != nil {
+			return err
+		}
+		rep.file, rep.remaps = b.file, b.remaps
+		defer func() { err = errors.Join(err, b.release()) }()
+	}
+	if err := s.commit(ctx, rep, m, true); err != nil {
+		return errors.Join(err, s.discard(ctx, rep.file, err))
+	}
+	s.stats.flushes.Add(1)
+	s.stats.flushNanos.Store(int64(time.Since(start)))
+	if rep.file != nil {
+		s.stats.flushedBytes.Add(rep.file.meta.Bytes)
+		s.log.Debug("flushed", "collection", s.name.Collection, "segment", rep.file.meta.ID, "docs", rep.file.meta.Docs,
+			"bytes", rep.file.meta.Bytes, "took", time.Since(start))
+	}
+	signal(s.mergeC)
+	// The commit stands; a log that cannot be trimmed is longer than need be, and the next flush tries again.
+	if err := s.trim(ctx, m.seq); err != nil {
+		s.backgroundErr("trim the log", err)
+	}
+	return nil
+}
+
+// trim removes log files that the manifest covers.
+func (s *Shard) trim(ctx context.Context, seq uint64) error {
+	if err := s.wal.Rotate(ctx); err != nil {
+		return err
+	}
+	return s.wal.TrimBefore(seq + 1)
+}
+
+// flushLoop flushes frozen memtables until ctx ends.
+func (s *Shard) flushLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.flushC:
+		}
+		var b backoff
+		for ctx.Err() == nil {
+			err := s.flush(ctx, false)
+			if err == nil || errors.Is(err, ErrReadOnly) || ctx.Err() != nil {
+				break
+			}
+			s.backgroundErr("flush", err)
+			b.wait(ctx)
+		}
+	}
+}
+
+// healLoop probes a log that is out of space until it takes records again.
+func (s *Shard) healLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.healC:
+		}
+		var b backoff
+		for ctx.Err() == nil && s.canHeal() {
+			b.wait(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			err := s.wal.Probe(ctx)
+			if err == nil {
+				s.heal()
+				break
+			}
+			s.backgroundErr("probe the log", err)
+		}
+	}
+}
+
+func (s *Shard) canHeal() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.readOnly != nil && s.mu.healing && !s.mu.closed
+}
+
+// heal takes back what was applied and never became durable, and takes writes again.
+func (s *Shard) heal() {
+	s.lead <- struct{}{}
+	defer func() { <-s.lead }()
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	s.commitQueue() // fails what is left in it
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.mu.segments {
+		p.applied = p.live.Clone()
+	}
+	for _, p := range s.memtablesLocked() {
+		p.mem.Rollback(p.docs)
+		p.applied = grow(p.live.Clone(), int(p.mem.Len()))
+	}
+	s.writeMu.schema = s.mu.schema
+	if f := s.mu.frozen; f != nil && !s.mu.frozenReady {
+		// Its mark was lost with the writes before it.
+		s.mu.queue = append(s.mu.queue, &write{mem: f, freeze: s.mu.active, done: make(chan struct{})})
+		signal(s.flushC)
+	}
+	s.mu.readOnly, s.mu.healing, s.mu.lastErr = nil, false, ""
+	s.log.Info("shard takes writes again", "collection", s.name.Collection)
+}

@@ -1,0 +1,154 @@
+package shard
+
+import (
+	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/segment/bitset"
+	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/shard/memtable"
+	"github.com/weft-search/weft/internal/store"
+)
+
+// part is a segment or a memtable with the documents that are alive in it, at two moments: applied (what the log will say; the
+// writer decides by it) and visible (what is durable; snapshots show it).
+//
+// 0 <= committed <= marked <= len(killed): deaths are kept in log order, so that a prefix of them is the state at a log position.
+type part struct {
+	seg *segmentFile    // one of the two
+	mem *memtable.Table //
+
+	// Guarded by Shard.writeMu.
+	applied bitset.Set // documents that no applied operation killed
+
+	// Guarded by Shard.mu.
+	docs      uint32     // visible documents, dead ones too; grows in a memtable
+	live      bitset.Set // visible and alive
+	killed    []uint32   // in log order; the prefix that a leaf captured does not change
+	marked    int        // deaths up to the log position of the running flush
+	committed int        // deaths in the manifest
+	deletes   store.DeleteRef
+	stats     []score.FieldStats
+	leaf      exec.Leaf // of the latest snapshot; nil when the part changed since
+
+	// Where the documents went when a flush or merge replaced the part. Guarded by both locks for writing, either for reading.
+	next  *part
+	remap []uint32
+	gone  bool // replaced by nothing: every document was dead
+}
+
+func newSegmentPart(f *segmentFile) *part {
+	n := int(f.r.NumDocs())
+	return &part{seg: f, docs: uint32(n), live: bitset.Full(n), applied: bitset.Full(n), stats: f.stats()}
+}
+
+func newMemPart() *part { return &part{mem: memtable.New()} }
+
+// current follows replacements: the part and number that the document has now. ok is false if it was dropped as dead.
+func current(p *part, doc uint32) (_ *part, _ uint32, ok bool) {
+	for p.next != nil || p.gone {
+		if p.gone {
+			return nil, 0, false
+		}
+		if doc = p.remap[doc]; doc == segment.NoDoc {
+			return nil, 0, false
+		}
+		p = p.next
+	}
+	return p, doc, true
+}
+
+// grow extends a set to n members without moving it more often than needed.
+func grow(s bitset.Set, n int) bitset.Set {
+	for len(s) < (n+63)/64 {
+		s = append(s, 0)
+	}
+	return s
+}
+
+// showLocked makes the documents from first to end of a memtable visible. Numbers between the last visible one and first belong
+// to writes that failed; they are dead from the start. It needs Shard.mu.
+func (p *part) showLocked(first, end uint32) {
+	p.live = grow(p.live, int(end))
+	for d := p.docs; d < first; d++ {
+		p.killed = append(p.killed, d)
+	}
+	for d := first; d < end; d++ {
+		p.live.Add(d)
+	}
+	p.mem.AppendLengths(first, end, func(field int, _ uint32, length uint16) {
+		for len(p.stats) <= field {
+			p.stats = append(p.stats, score.FieldStats{})
+		}
+		p.stats[field].Add(score.FieldStats{SumLen: uint64(length), Docs: 1})
+	})
+	p.docs = end
+	p.leaf = nil
+}
+
+// killLocked makes a visible document dead. It needs Shard.mu.
+func (p *part) killLocked(doc uint32) {
+	if !p.live.Has(doc) {
+		return
+	}
+	p.live.Remove(doc)
+	p.killed = append(p.killed, doc)
+	p.leaf = nil
+	subtract := func(field int, length uint16) {
+		if length > 0 {
+			p.stats[field].SumLen -= uint64(length)
+			p.stats[field].Docs--
+		}
+	}
+	if p.mem != nil {
+		p.mem.AppendLengths(doc, doc+1, func(field int, _ uint32, length uint16) { subtract(field, length) })
+		return
+	}
+	for _, field := range p.seg.text {
+		subtract(field, p.seg.r.Lengths(field)[doc])
+	}
+}
+
+// leafLocked returns the part as a leaf, made anew only if the part changed. It needs Shard.mu.
+func (p *part) leafLocked() exec.Leaf {
+	if p.leaf != nil {
+		return p.leaf
+	}
+	killed := p.killed[:len(p.killed):len(p.killed)]
+	var live bitset.Set
+	if len(killed) > 0 {
+		live = p.live.Clone()
+	}
+	stats := append([]score.FieldStats(nil), p.stats...)
+	if p.mem != nil {
+		v := p.mem.View(p.docs, live, killed)
+		v.SetStats(stats)
+		p.leaf = v
+	} else {
+		p.leaf = &segmentLeaf{f: p.seg, live: live, killed: killed, stats: stats}
+	}
+	return p.leaf
+}
+
+// aliveLocked is the number of visible live documents. It needs Shard.mu.
+func (p *part) aliveLocked() uint32 { return p.docs - uint32(len(p.killed)) }
+
+// deadSetLocked returns the first k deaths as a set. It needs Shard.mu.
+func (p *part) deadSetLocked(k int) bitset.Set {
+	s := bitset.New(int(p.docs))
+	for _, d := range p.killed[:k] {
+		s.Add(d)
+	}
+	return s
+}
+
+// findApplied returns the document with the key that is alive after all applied operations. It needs Shard.writeMu.
+func (p *part) findApplied(key string) (uint32, bool) {
+	var d uint32
+	var ok bool
+	if p.mem != nil {
+		d, ok = p.mem.Latest(key)
+	} else {
+		d, ok = p.seg.find(key)
+	}
+	return d, ok && p.applied.Has(d)
+}

@@ -1,0 +1,256 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/segment/bitset"
+	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/store"
+)
+
+// segmentFile is an open segment, shared by the shard and by snapshots. The reader is closed when the last of them lets go.
+type segmentFile struct {
+	meta   store.Segment
+	r      *segment.Reader
+	text   []int // fields with lengths
+	filter *keyFilter
+	deaths deathCounts
+	refs   atomic.Int32 // >= 1 while in use
+	onErr  func(error)  // told when closing fails
+}
+
+func newSegmentFile(meta store.Segment, r *segment.Reader, onErr func(error)) *segmentFile {
+	f := &segmentFile{meta: meta, r: r, onErr: onErr}
+	for _, m := range r.Fields() {
+		if m.Inverted {
+			f.text = append(f.text, m.ID)
+		}
+	}
+	f.filter = newKeyFilter(int(r.NumDocs()))
+	var buf []byte
+	for d := range r.NumDocs() {
+		buf = r.Key(d, buf[:0])
+		f.filter.add(buf)
+	}
+	f.refs.Store(1)
+	return f
+}
+
+func (f *segmentFile) retain() { f.refs.Add(1) }
+
+func (f *segmentFile) release() {
+	if f.refs.Add(-1) == 0 {
+		if err := f.r.Close(); err != nil {
+			f.onErr(fmt.Errorf("close segment %s: %w", f.meta.ID, err))
+		}
+	}
+}
+
+// stats returns the statistics of all documents, dead or not, by field id.
+func (f *segmentFile) stats() []score.FieldStats {
+	var out []score.FieldStats
+	for _, id := range f.text {
+		for len(out) <= id {
+			out = append(out, score.FieldStats{})
+		}
+		out[id] = f.r.FieldStats(id)
+	}
+	return out
+}
+
+// find returns the document with the key, live or not.
+func (f *segmentFile) find(key string) (uint32, bool) {
+	if !f.filter.has(key) {
+		return 0, false
+	}
+	return f.r.FindKey(key)
+}
+
+// segmentLeaf is a segment with a set of dead documents. It implements exec.Leaf.
+type segmentLeaf struct {
+	f      *segmentFile
+	live   bitset.Set
+	killed []uint32 // a prefix of the segment's deaths, in the order they came
+	stats  []score.FieldStats
+}
+
+var _ exec.Leaf = (*segmentLeaf)(nil)
+
+// NumDocs and the other methods are those of exec.Leaf.
+func (l *segmentLeaf) NumDocs() uint32 { return l.f.r.NumDocs() }
+
+func (l *segmentLeaf) Live() bitset.Set {
+	if len(l.killed) == 0 {
+		return nil
+	}
+	return l.live
+}
+
+func (l *segmentLeaf) LiveDocs() uint32 { return l.f.r.NumDocs() - uint32(len(l.killed)) }
+func (l *segmentLeaf) KeyOrdered() bool { return true }
+
+func (l *segmentLeaf) FieldStats(field int) score.FieldStats {
+	if field < 0 || field >= len(l.stats) {
+		return score.FieldStats{}
+	}
+	return l.stats[field]
+}
+
+func (l *segmentLeaf) DocFreq(field int, term []byte) (uint64, error) {
+	p, ok := l.f.r.Postings(field, term)
+	if !ok {
+		return 0, l.f.r.Err()
+	}
+	df := uint64(p.DocFreq())
+	if len(l.killed) == 0 {
+		return df, nil
+	}
+	dead := l.f.deaths.count(field, term, &p, l)
+	if err := p.Err(); err != nil {
+		return 0, fmt.Errorf("segment %s: count dead postings: %w", l.f.meta.ID, err)
+	}
+	if uint64(dead) > df {
+		return 0, fmt.Errorf("segment %s: %d dead postings of %d", l.f.meta.ID, dead, df)
+	}
+	return df - uint64(dead), nil
+}
+
+func (l *segmentLeaf) Postings(field int, term []byte) (segment.Postings, bool) {
+	return l.f.r.Postings(field, term)
+}
+
+func (l *segmentLeaf) ScanTerms(field int, prefix []byte, fn func(term []byte, df uint32) bool) error {
+	return l.f.r.ScanTerms(field, prefix, fn)
+}
+
+func (l *segmentLeaf) Lengths(field int) []uint16 { return l.f.r.Lengths(field) }
+
+func (l *segmentLeaf) Present(field int) func(doc uint32) bool {
+	p := l.f.r.Present(field)
+	if p.Count() == 0 {
+		return nil
+	}
+	return p.Has
+}
+
+func (l *segmentLeaf) NumColumn(field int) exec.NumColumn {
+	if c, ok := l.f.r.NumColumn(field); ok {
+		return c
+	}
+	return nil
+}
+
+func (l *segmentLeaf) StrColumn(field int) exec.StrColumn {
+	if c, ok := l.f.r.StrColumn(field); ok {
+		return c
+	}
+	return nil
+}
+
+func (l *segmentLeaf) Key(doc uint32, dst []byte) []byte { return l.f.r.Key(doc, dst) }
+
+func (l *segmentLeaf) Source(doc uint32, dst []byte) ([]byte, error) {
+	b, err := l.f.r.Source(doc, dst)
+	if err != nil {
+		return nil, fmt.Errorf("segment %s: source of document %d: %w", l.f.meta.ID, doc, err)
+	}
+	return b, nil
+}
+
+func (l *segmentLeaf) Err() error { return l.f.r.Err() }
+
+func (l *segmentLeaf) find(key string) (uint32, bool) {
+	d, ok := l.f.find(key)
+	return d, ok && (len(l.killed) == 0 || l.live.Has(d))
+}
+
+// deathCounts remembers for terms how many of their postings are dead. The deaths of a segment have an order, and a leaf sees
+// a prefix of it; so a count made for the first k deaths serves a leaf with more of them by looking at the rest only. Bounded: when
+// it is full it starts over, which costs time only. Safe for concurrent use.
+type deathCounts struct {
+	mu sync.Mutex
+	m  map[deathKey]deathCount
+}
+
+type deathKey struct {
+	field int
+	term  string
+}
+
+type deathCount struct{ dead, upTo uint32 }
+
+// maxDeathCounts bounds the terms remembered for one segment.
+const maxDeathCounts = 1 << 14
+
+func (c *deathCounts) count(field int, term []byte, p *segment.Postings, l *segmentLeaf) uint32 {
+	k := uint32(len(l.killed))
+	c.mu.Lock()
+	have := c.m[deathKey{field, string(term)}] // does not allocate
+	c.mu.Unlock()
+	switch {
+	case have.upTo == k:
+		return have.dead
+	case have.upTo > k:
+		return countDead(p, l, l.killed) // an older snapshot
+	}
+	n := have.dead + countDead(p, l, l.killed[have.upTo:])
+	if p.Err() != nil {
+		return n
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.m == nil || len(c.m) >= maxDeathCounts {
+		c.m = make(map[deathKey]deathCount)
+	}
+	if c.m[deathKey{field, string(term)}].upTo < k {
+		c.m[deathKey{field, string(term)}] = deathCount{n, k}
+	}
+	return n
+}
+
+// countDead counts the postings whose document is in docs.
+func countDead(p *segment.Postings, l *segmentLeaf, docs []uint32) uint32 {
+	var buf [segment.BlockSize]uint32
+	n := uint32(0)
+	if len(docs) < p.DocFreq()/64 {
+		docs = slices.Clone(docs)
+		slices.Sort(docs)
+		block, have := 0, -1
+		var size int
+		for _, d := range docs {
+			if block = p.SeekBlock(block, d); block >= p.Blocks() {
+				break
+			}
+			if have != block {
+				size = p.Docs(block, &buf)
+				have = block
+			}
+			if _, ok := slices.BinarySearch(buf[:size], d); ok {
+				n++
+			}
+		}
+		return n
+	}
+	has := l.live.Has
+	dead := false // membership that counts
+	if len(docs) != len(l.killed) {
+		set := bitset.New(int(l.NumDocs()))
+		for _, d := range docs {
+			set.Add(d)
+		}
+		has, dead = set.Has, true
+	}
+	for b := range p.Blocks() {
+		for _, d := range buf[:p.Docs(b, &buf)] {
+			if d < l.NumDocs() && has(d) == dead {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,128 @@
+package shard
+
+import (
+	"sync/atomic"
+
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/shard/memtable"
+)
+
+// Snapshot is a consistent, immutable view of a shard. Safe for concurrent use until it is released.
+type Snapshot struct {
+	leaves   []exec.Leaf
+	files    []*segmentFile
+	schema   *schema.Schema
+	docs     uint64
+	seq      uint64
+	changes  uint64
+	commitTS uint64
+	bytes    int64
+	refs     atomic.Int32
+}
+
+// Snapshot returns a view of everything acknowledged so far. It never fails, also on a read-only shard; on a closed shard it
+// is empty. Between writes it is the same one, given out again.
+func (s *Shard) Snapshot() *Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sn := s.mu.snapshot
+	if sn == nil {
+		sn = s.snapshotLocked()
+		sn.refs.Store(1) // the cache's
+		s.mu.snapshot = sn
+	}
+	sn.refs.Add(1)
+	return sn
+}
+
+func (s *Shard) snapshotLocked() *Snapshot {
+	sn := &Snapshot{schema: s.mu.schema, seq: s.mu.seq, changes: s.mu.changes, commitTS: s.mu.ts}
+	add := func(p *part) {
+		n := p.aliveLocked()
+		if n == 0 {
+			return
+		}
+		sn.docs += uint64(n)
+		sn.leaves = append(sn.leaves, p.leafLocked())
+	}
+	for _, p := range s.mu.segments {
+		add(p)
+		p.seg.retain()
+		sn.files = append(sn.files, p.seg)
+		sn.bytes += p.seg.meta.Bytes
+	}
+	for _, p := range s.memtablesLocked() {
+		add(p)
+		sn.bytes += p.mem.Size()
+	}
+	return sn
+}
+
+// Release gives the snapshot back. It must be called once; the snapshot and its leaves must not be used afterwards.
+func (sn *Snapshot) Release() { sn.release() }
+
+func (sn *Snapshot) release() {
+	if sn.refs.Add(-1) != 0 {
+		return
+	}
+	for _, f := range sn.files {
+		f.release()
+	}
+	sn.leaves, sn.files = nil, nil
+}
+
+// Leaves returns the searchable parts, for exec.Search. The slice must not be changed.
+func (sn *Snapshot) Leaves() []exec.Leaf { return sn.leaves }
+
+// Schema is the schema that the snapshot's documents are typed against.
+func (sn *Snapshot) Schema() *schema.Schema { return sn.schema }
+
+// Docs is the number of live documents.
+func (sn *Snapshot) Docs() uint64 { return sn.docs }
+
+// Seq is the last log record that the snapshot shows.
+func (sn *Snapshot) Seq() uint64 { return sn.seq }
+
+// Version grows with every change of what snapshots hold, a flush or merge included: leaf numbers and document numbers of two
+// snapshots of one process mean the same only if their versions are equal.
+func (sn *Snapshot) Version() uint64 { return sn.changes }
+
+// CommitTS is the highest commit timestamp that the snapshot shows.
+func (sn *Snapshot) CommitTS() uint64 { return sn.commitTS }
+
+// Segments is the number of segments.
+func (sn *Snapshot) Segments() int { return len(sn.files) }
+
+// Bytes is the size of the segment files and of the memtables in memory.
+func (sn *Snapshot) Bytes() int64 { return sn.bytes }
+
+// Find returns the place of the live document with the key.
+func (sn *Snapshot) Find(key string) (leaf int, doc uint32, ok bool) {
+	if badKey(key) != "" {
+		return 0, 0, false
+	}
+	for i := len(sn.leaves) - 1; i >= 0; i-- {
+		switch l := sn.leaves[i].(type) {
+		case *memtable.View:
+			doc, ok = l.Find(key)
+		case *segmentLeaf:
+			doc, ok = l.find(key)
+		}
+		if ok {
+			return i, doc, true
+		}
+	}
+	return 0, 0, false
+}
+
+// Get returns the stored source of the live document with the key; ok is false if there is none. The source is nil if sources
+// are not kept.
+func (sn *Snapshot) Get(key string) (source []byte, ok bool, err error) {
+	leaf, doc, ok := sn.Find(key)
+	if !ok {
+		return nil, false, nil
+	}
+	source, err = sn.leaves[leaf].Source(doc, nil)
+	return source, err == nil, err
+}
