@@ -89,7 +89,7 @@ func (l Limits) withDefaults() Limits {
 type Parser struct {
 	lim      Limits
 	s        *schema.Schema
-	key      int                 // id of the primary field
+	key      int                 // id of the primary field, -1 if there is none
 	names    map[string]int      // field name → id
 	parents  map[string]struct{} // every proper dotted prefix of a field name
 	inferred int                 // fields of the schema that came from documents
@@ -103,22 +103,19 @@ type Parser struct {
 	indices []uint32
 }
 
-// NewParser returns a parser for documents of s. It fails if s has no primary field.
-func NewParser(s *schema.Schema, l Limits) (*Parser, error) {
+// NewParser returns a parser for documents of s. Without a primary field (see schema.WithKey) every document lacks its id.
+func NewParser(s *schema.Schema, l Limits) *Parser {
 	p := &Parser{lim: l.withDefaults()}
-	return p, p.SetSchema(s)
+	p.SetSchema(s)
+	return p
 }
 
 // Schema returns the schema that documents are read by.
 func (p *Parser) Schema() *schema.Schema { return p.s }
 
 // SetSchema makes later documents follow s.
-func (p *Parser) SetSchema(s *schema.Schema) error {
-	key := s.PrimaryField()
-	if key < 0 {
-		return fmt.Errorf("read documents of index %q: the schema has no primary field", s.Name)
-	}
-	p.s, p.key, p.inferred = s, key, 0
+func (p *Parser) SetSchema(s *schema.Schema) {
+	p.s, p.key, p.inferred = s, s.PrimaryField(), 0
 	p.names = make(map[string]int, len(s.Fields))
 	p.parents = map[string]struct{}{}
 	for i := range s.Fields {
@@ -133,7 +130,6 @@ func (p *Parser) SetSchema(s *schema.Schema) error {
 			p.inferred++
 		}
 	}
-	return nil
 }
 
 // Parse reads one document. The values of a new field carry the id that the field gets when Merge adds the inferences to the parser's

@@ -34,15 +34,6 @@ const testSDL = `index t {
     field "author.name": text [indexed, stored<multi>]
 }`
 
-func mustParser(t testing.TB, s *schema.Schema, l Limits) *Parser {
-	t.Helper()
-	p, err := NewParser(s, l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 func testSchema(t testing.TB) *schema.Schema {
 	t.Helper()
 	s, err := schema.ParseSDL(testSDL, nil)
@@ -118,7 +109,7 @@ func TestDocuments(t *testing.T) {
 		if d.Cmd == "dynamic" {
 			s = schema.NewDynamic("t")
 		}
-		p := mustParser(t, s, Limits{TextBytes: 64, KeywordBytes: 20, IDBytes: 16, Depth: 6, Values: 12, InferredFields: 5})
+		p := NewParser(s, Limits{TextBytes: 64, KeywordBytes: 20, IDBytes: 16, Depth: 6, Values: 12, InferredFields: 5})
 		var out strings.Builder
 		for line := range strings.SplitSeq(d.Input, "\n") {
 			doc, inferred, err := p.Parse([]byte(line))
@@ -129,19 +120,17 @@ func TestDocuments(t *testing.T) {
 			}
 			out.WriteString(describe(p.Schema(), doc, inferred))
 			next, merr := Merge(p.Schema(), inferred)
-			if merr == nil {
-				merr = p.SetSchema(next)
-			}
 			if merr != nil {
 				t.Fatal(merr)
 			}
+			p.SetSchema(next)
 		}
 		return out.String()
 	})
 }
 
 func TestInvalidBytes(t *testing.T) {
-	p := mustParser(t, testSchema(t), Limits{})
+	p := NewParser(testSchema(t), Limits{})
 	for _, c := range []struct {
 		doc  string
 		code string
@@ -169,7 +158,7 @@ func TestInvalidBytes(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	p := mustParser(t, schema.NewDynamic("t"), Limits{})
+	p := NewParser(schema.NewDynamic("t"), Limits{})
 	field := func(v string) []byte { return []byte(`{"id":"a","x":` + v + `}`) }
 	for _, c := range []struct {
 		name string
@@ -205,7 +194,7 @@ func TestLimits(t *testing.T) {
 	}
 	many.WriteString(`,"f7":2}`)
 	s := schema.NewDynamic("t")
-	if _, _, err := mustParser(t, s, Limits{InferredFields: 2000}).Parse([]byte(many.String())); err == nil || err.Code != CodeDuplicateMember {
+	if _, _, err := NewParser(s, Limits{InferredFields: 2000}).Parse([]byte(many.String())); err == nil || err.Code != CodeDuplicateMember {
 		t.Errorf("duplicate among many: %v", err)
 	}
 }
@@ -215,14 +204,14 @@ func TestNoKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewParser(s, Limits{}); err == nil {
-		t.Fatal("a schema without a key is accepted")
+	if _, _, err := NewParser(s, Limits{}).Parse([]byte(`{"x":"y"}`)); err == nil || err.Code != CodeMissingID {
+		t.Fatalf("a document without a key: %v", err)
 	}
 }
 
 // TestIndependent checks that a document lives on when the input and the parser are used again.
 func TestIndependent(t *testing.T) {
-	p := mustParser(t, schema.NewDynamic("t"), Limits{})
+	p := NewParser(schema.NewDynamic("t"), Limits{})
 	line := []byte(`{"id":"one","a":"text\u0041","b":[1,2],"c":{"d":"e"}}`)
 	d, inferred, err := p.Parse(line)
 	if err != nil {
@@ -248,7 +237,7 @@ func TestIndependent(t *testing.T) {
 // TestMergeConflict: two documents read by the same schema may not agree; the second one is found out when it is merged.
 func TestMergeConflict(t *testing.T) {
 	s := schema.NewDynamic("t")
-	p := mustParser(t, s, Limits{})
+	p := NewParser(s, Limits{})
 	_, one, err := p.Parse([]byte(`{"id":"a","x":1}`))
 	if err != nil {
 		t.Fatal(err)
@@ -297,7 +286,7 @@ func FuzzDocument(f *testing.F) {
 		// A deep document is refused before the rest of it is looked at, so what follows may be anything.
 		valid := jsontext.Value(doc).IsValid()
 		for _, s := range []*schema.Schema{declared, dynamic} {
-			p := mustParser(t, s, Limits{})
+			p := NewParser(s, Limits{})
 			d, inferred, err := p.Parse(doc)
 			if err != nil {
 				check(t, doc, err)
@@ -331,9 +320,7 @@ func FuzzDocument(f *testing.F) {
 				t.Fatal(err)
 			}
 			for _, next := range []*schema.Schema{s, full} {
-				if err := p.SetSchema(next); err != nil {
-					t.Fatal(err)
-				}
+				p.SetSchema(next)
 				again, newer, err := p.Parse(d.Source)
 				if err != nil {
 					t.Fatalf("%v in %s", err, d.Source)

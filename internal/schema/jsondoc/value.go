@@ -430,6 +430,9 @@ func (p *Parser) finish() (*schema.Document, []Inference, bool) {
 			d.Key = e.text
 		}
 	}
+	if p.key < 0 {
+		return nil, nil, p.fail(CodeMissingID, 0, "the schema of the index has no primary field")
+	}
 	if d.Key == "" {
 		name := p.s.Fields[p.key].Name
 		return nil, nil, p.failField(CodeMissingID, 0, name, fmt.Sprintf("the document has no %s, which is its key", shorten(name)))
