@@ -1,0 +1,114 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-search/weft/internal/node/admit"
+	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/shard"
+	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/shard/wal"
+)
+
+// secret stands for what no caller may see: a path, or the text of an error of the program.
+const secret = "/srv/secret/path"
+
+func TestErrorsBecomeProblems(t *testing.T) {
+	n := &Node{cfg: Config{}.ensureDefaults()}
+	full := &os.PathError{Op: "write", Path: secret, Err: syscall.ENOSPC}
+	tests := []struct {
+		err    error
+		code   api.Code
+		status int
+	}{
+		{&admit.Refusal{Gate: gateSearches, RetryAfter: time.Second}, api.TooManySearches, 429},
+		{&admit.Refusal{Gate: gateWrites, RetryAfter: time.Second}, api.TooManyWrites, 429},
+		{&admit.Refusal{Gate: gateBulks, RetryAfter: time.Second}, api.TooManyBulks, 429},
+		{&admit.Refusal{Gate: gateMemory, RetryAfter: time.Second}, api.RequestMemoryFull, 429},
+		{&query.SyntaxError{Position: 3, Expected: "a word", Found: "end"}, api.InvalidQuery, 400},
+		{&query.LimitError{What: "depth", Limit: 32, Got: 33, Position: 5}, api.QueryLimit, 400},
+		{&exec.QueryError{Code: "unknown_field", Field: "x", Reason: "the index has no such field"}, api.UnknownField, 400},
+		{&exec.QueryError{Code: "field_not_searchable", Field: "x"}, api.FieldNotSearchable, 400},
+		{&exec.QueryError{Code: "field_not_fast", Field: "x"}, api.FieldNotFast, 400},
+		{&exec.QueryError{Code: "no_positions", Field: "x"}, api.NoPositions, 400},
+		{&exec.QueryError{Code: "invalid_bound", Field: "x"}, api.InvalidBound, 400},
+		{&exec.QueryError{Code: "too_many_tokens", Field: "x"}, api.TooManyTokens, 400},
+		{&exec.QueryError{Code: "a code of tomorrow", Field: "x"}, api.InvalidQuery, 400},
+		{&schema.ParseError{Line: 2, Col: 3, Msg: "what"}, api.InvalidSchema, 400},
+		{&schema.FieldError{Field: "x", Msg: "what"}, api.InvalidSchema, 400},
+		{&schema.ConflictError{Field: "x", Have: "text", Want: "i64"}, api.SchemaConflict, 409},
+		{&shard.InvalidError{Key: "k", Field: "x", Reason: "what"}, api.InvalidDocument, 400},
+		{&shard.OverloadError{Limit: "memtable_bytes", RetryAfter: time.Second}, api.MemtableFull, 429},
+		{&memoryError{used: 2, limit: 1, retry: time.Second}, api.MemtableFull, 429},
+		{&unavailableError{name: "x", opening: true}, api.NotReady, 503},
+		{&unavailableError{name: "x", cause: errors.New(secret)}, api.IndexUnavailable, 503},
+		{full, api.DiskFull, 507},
+		{&shard.ReadOnlyError{Cause: full}, api.DiskFull, 507},
+		{&shard.ReadOnlyError{Cause: fmt.Errorf("log: %w", wal.ErrNoSpace)}, api.DiskFull, 507},
+		{&DataDirError{Path: secret, Reason: ErrDirFull, Cause: syscall.ENOSPC}, api.DiskFull, 507},
+		{&shard.ReadOnlyError{Cause: errors.New(secret)}, api.ReadOnly, 503},
+		{wal.ErrFailed, api.ReadOnly, 503},
+		{shard.ErrFenced, api.ReadOnly, 503},
+		{shard.ErrExists, api.InvalidDocument, 400},
+		{shard.ErrClosed, api.ShuttingDown, 503},
+		{shard.ErrMissingObject, api.IndexUnavailable, 503},
+		{segment.ErrCorrupt, api.IndexUnavailable, 503},
+		{wal.ErrCorrupt, api.IndexUnavailable, 503},
+		{errNoIndex, api.IndexNotFound, 404},
+		{errDropped, api.IndexDeleted, 409},
+		{errIndexFull, api.IndexLimit, 429},
+		{errClosing, api.ShuttingDown, 503},
+		{errTimeout, api.Timeout, 504},
+		{context.DeadlineExceeded, api.Timeout, 504},
+		{context.Canceled, api.CallerGone, 499},
+		{api.NewProblem(api.InvalidID, "an own problem"), api.InvalidID, 400},
+		{errors.New(secret), api.Internal, 500},
+	}
+	seen := map[api.Code]bool{}
+	for _, tt := range tests {
+		// Wrapping must not hide what an error is, and its text must not show.
+		p := n.problem(context.Background(), fmt.Errorf("open %s: %w", secret, tt.err))
+		if p.Code != tt.code || p.HTTPStatus() != tt.status {
+			t.Errorf("%T %v: got %s (%d), want %s (%d)", tt.err, tt.err, p.Code, p.HTTPStatus(), tt.code, tt.status)
+		}
+		if text := string(p.AppendJSON(nil)); strings.Contains(text, "secret") {
+			t.Errorf("%v shows what callers may not see: %s", tt.err, text)
+		}
+		if p.HTTPStatus() == 429 && p.RetryAfterMS == 0 {
+			t.Errorf("%v: a refusal without retry_after_ms", tt.err)
+		}
+		seen[p.Code] = true
+	}
+	// The rest of the table is made where it is detected, and seen in the tests of the calls.
+	elsewhere := []api.Code{
+		api.InvalidJSON, api.InvalidUTF8, api.ScoreOverflow, api.UnknownParameter, api.UnsupportedParameter, api.InvalidParameter, api.MissingParameter,
+		api.RepeatedParameter, api.InvalidField, api.ReplyTooLarge, api.InvalidIndexName, api.NothingApplied, api.InvalidBody, api.NotFound,
+		api.DocumentNotFound, api.MethodNotAllowed, api.BodyTimeout, api.BodyTooLarge, api.DocumentTooLarge, api.URITooLong, api.UnsupportedMediaType,
+		api.UnsupportedEncoding, api.Incomplete,
+	}
+	for code := range api.Codes {
+		if !seen[code] && !slices.Contains(elsewhere, code) {
+			t.Errorf("%s has no row in this test", code)
+		}
+	}
+}
+
+func TestCauseOfTheContextExplains(t *testing.T) {
+	n := &Node{cfg: Config{}.ensureDefaults()}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errDropped)
+	if p := n.problem(ctx, fmt.Errorf("search: %w", context.Canceled)); p.Code != api.IndexDeleted {
+		t.Errorf("got %s", p.Code)
+	}
+}
