@@ -580,15 +580,12 @@ func (m *merger) strings(meta FieldMeta) error {
 	}
 	var value []byte
 	var stop error
-	m.w.strDict(meta.ID, func() []byte {
+	m.w.strDict(meta.ID, func() ([]byte, bool) {
 		if stop = m.tick(); stop != nil || len(h) == 0 {
-			return nil
+			return nil, false
 		}
 		value = append(value[:0], h[0].key...)
-		if value == nil {
-			value = []byte{}
-		}
-		return value
+		return value, true
 	}, func(ord uint64) {
 		for len(h) > 0 && bytes.Equal(h[0].key, value) {
 			i := h[0].src

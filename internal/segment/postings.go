@@ -25,15 +25,15 @@ const noDoc = math.MaxUint32
 type Postings struct {
 	kind   uint8
 	hasPos bool
+	packed bool // short list: the positions begin with a packed block
 	nImp   uint8
 	df     uint32
 	f      *invField // nil for arrays
 
-	a       []uint32 // arrays: docs. Blocks: last document of each block
-	freqs   []uint32 // arrays
-	pos     []uint32 // arrays: positions of all postings
-	posBlk  int      // arrays: block whose positions begin at posFrom
-	posFrom int
+	a     []uint32 // arrays: docs. Blocks: last document of each block
+	freqs []uint32 // arrays
+	pos   []uint32 // arrays: positions of all postings
+	cur   positionCursor
 
 	// data is the list's bytes: of a singleton its positions; of a short list documents from docOff and the rest from docEnd;
 	// of blocks everything.
@@ -189,11 +189,16 @@ func (p *Postings) DocsFreqs(b int, docs, freqs *[BlockSize]uint32) int {
 
 // fill sets dst[n:] to 0xFFFFFFFF and returns n.
 func fill(dst *[BlockSize]uint32, n int) int {
-	for i := n; i < BlockSize; i++ {
-		dst[i] = noDoc
-	}
+	copy(dst[n:], noDocs[n:])
 	return n
 }
+
+var noDocs = func() (a [BlockSize]uint32) {
+	for i := range a {
+		a[i] = noDoc
+	}
+	return a
+}()
 
 // docsFreqs reads every block that is not packed; either destination may be nil.
 func (p *Postings) docsFreqs(b int, docs, freqs *[BlockSize]uint32) int {
@@ -243,7 +248,12 @@ func (p *Postings) varints(at, b int, docs, freqs *[BlockSize]uint32) int {
 	src := p.data[:p.docEnd]
 	var v uint64
 	for i := range n {
-		v, at = uvarint(src, at)
+		if uint(at) < uint(len(src)) && src[at] < 0x80 { // spelled out: this is the inner loop of short lists
+			v = uint64(src[at])
+			at++
+		} else {
+			v, at = uvarintLong(src, at)
+		}
 		d := v >> 1
 		if d == 0 && (i > 0 || b > 0) {
 			return p.damagedTail(b, freqs)
@@ -251,7 +261,12 @@ func (p *Postings) varints(at, b int, docs, freqs *[BlockSize]uint32) int {
 		doc += d
 		f := uint64(1)
 		if v&1 == 0 {
-			f, at = uvarint(src, at)
+			if uint(at) < uint(len(src)) && src[at] < 0x80 {
+				f = uint64(src[at])
+				at++
+			} else {
+				f, at = uvarintLong(src, at)
+			}
 		}
 		if at < 0 || doc >= uint64(p.f.docs) || f > math.MaxUint32 {
 			return p.damagedTail(b, freqs)
@@ -343,31 +358,76 @@ func (p *Postings) shortImpacts(dst []Impact) ([]Impact, int) {
 	return dst, at
 }
 
-// Positions appends the token positions of posting i of block b, ascending. freqs are as Freqs(b) gave them.
+// positionCursor remembers where the positions of a posting begin, so that reading them in ascending order is linear.
+type positionCursor struct {
+	known  bool
+	packed bool // a packed block, or the mark of the varints, is at data[at]
+	b, i   int  // block and posting
+	at     int  // place in data; arrays: positions before the block
+	skip   int  // positions between data[at], or the start of the array, and the posting's
+}
+
+// Positions appends the token positions of posting i of block b, ascending. freqs are as Freqs(b) gave them. Reading in ascending
+// order is fastest.
 func (p *Postings) Positions(b, i int, freqs *[BlockSize]uint32, dst []uint32) []uint32 {
 	if !p.hasPos || p.err != nil {
 		return dst
 	}
-	before := 0
-	for _, f := range freqs[:i] {
-		before += int(f)
+	c := &p.cur
+	if !c.known || c.b != b || i < c.i {
+		if !p.startPositions(b) {
+			return dst
+		}
 	}
+	for _, f := range freqs[c.i:i] {
+		c.skip += int(f)
+	}
+	c.i = i
 	n := int(freqs[i])
 	if p.kind == listArray {
-		return append(dst, p.arrayPositions(b, before, n)...)
+		if c.skip+n > len(p.pos) {
+			p.fail("positions of block %d are missing", b)
+			return dst
+		}
+		return append(dst, p.pos[c.skip:c.skip+n]...)
 	}
-	at, skip, packed := p.positionsAt(b, freqs)
-	if at < 0 {
-		return dst
+	for c.packed && c.skip >= BlockSize {
+		if uint(c.at) >= uint(len(p.data)) {
+			return p.badPositions(dst)
+		}
+		width := p.data[c.at]
+		if width > 32 {
+			break // of the mark; unpackPositions tells it from damage
+		}
+		c.at += 1 + bitpack.Size(width)
+		c.skip -= BlockSize
 	}
 	start := len(dst)
-	dst = p.unpackPositions(at, skip+before, n, packed, dst)
+	dst = p.unpackPositions(c.at, c.skip, n, c.packed, dst)
 	sum := uint32(0)
 	for j, d := range dst[start:] {
 		sum += d
 		dst[start+j] = sum
 	}
 	return dst
+}
+
+// startPositions puts the cursor on the first posting of block b.
+func (p *Postings) startPositions(b int) bool {
+	c := &p.cur
+	if p.kind != listArray {
+		at, skip, packed := p.positionsAt(b)
+		*c = positionCursor{known: at >= 0, packed: packed, b: b, at: at, skip: skip}
+		return c.known
+	}
+	if !c.known || c.b > b {
+		*c = positionCursor{known: true}
+	}
+	for _, f := range p.freqs[c.b*BlockSize : b*BlockSize] {
+		c.at += int(f)
+	}
+	c.b, c.i, c.skip = b, 0, c.at
+	return true
 }
 
 // BlockPositions appends the positions of all postings of block b, one after the other. freqs are as Freqs(b) gave them.
@@ -380,9 +440,14 @@ func (p *Postings) BlockPositions(b int, freqs *[BlockSize]uint32, dst []uint32)
 		n += int(f)
 	}
 	if p.kind == listArray {
-		return append(dst, p.arrayPositions(b, 0, n)...)
+		p.startPositions(b)
+		if p.cur.skip+n > len(p.pos) {
+			p.fail("positions of block %d are missing", b)
+			return dst
+		}
+		return append(dst, p.pos[p.cur.skip:p.cur.skip+n]...)
 	}
-	at, skip, packed := p.positionsAt(b, freqs)
+	at, skip, packed := p.positionsAt(b)
 	if at < 0 {
 		return dst
 	}
@@ -403,39 +468,17 @@ func (p *Postings) BlockPositions(b int, freqs *[BlockSize]uint32, dst []uint32)
 	return dst
 }
 
-// arrayPositions lends n positions of block b of arrays after some.
-func (p *Postings) arrayPositions(b, before, n int) []uint32 {
-	if b < p.posBlk {
-		p.posBlk, p.posFrom = 0, 0
-	}
-	for ; p.posBlk < b; p.posBlk++ {
-		for _, f := range p.freqs[p.posBlk*BlockSize : (p.posBlk+1)*BlockSize] {
-			p.posFrom += int(f)
-		}
-	}
-	from := p.posFrom + before
-	if from+n > len(p.pos) {
-		p.fail("positions of block %d are missing", b)
-		return nil
-	}
-	return p.pos[from : from+n]
-}
-
 // positionsAt returns where in data the position block begins that holds the first position of block b, how many positions
 // stand before that in it, and whether packed blocks come before the varints. A negative place means damage.
-func (p *Postings) positionsAt(b int, freqs *[BlockSize]uint32) (at, skip int, packed bool) {
+func (p *Postings) positionsAt(b int) (at, skip int, packed bool) {
 	switch p.kind {
 	case listBlocks:
 		e := p.entry(b)
 		return p.docEnd + int(le.Uint32(e[4:])), int(e[8]), true
 	case listShort:
-		total := 0
-		for _, f := range freqs[:p.df] {
-			total += int(f)
-		}
 		var imp [blockImpacts]Impact
 		_, at = p.shortImpacts(imp[:0])
-		return at, 0, total >= BlockSize
+		return at, 0, p.packed
 	}
 	return 0, 0, p.freq >= BlockSize
 }
@@ -537,6 +580,8 @@ func (p *Postings) openList(f *invField, df uint32, data []byte) bool {
 	if df < BlockSize {
 		p.kind = listShort
 		n, at := uvarint(data, 0)
+		p.packed = n&1 != 0
+		n >>= 1
 		if at < 0 || n > uint64(len(data)-at) {
 			p.fail("short list")
 			return false

@@ -417,11 +417,11 @@ func (w *Writer) StrColumn(field int, starts []uint32, values [][]byte) {
 	slices.SortFunc(order, func(a, b uint32) int { return bytes.Compare(values[a], values[b]) })
 	ords := make([]uint64, len(values))
 	i := 0
-	w.strDict(field, func() []byte {
+	w.strDict(field, func() ([]byte, bool) {
 		if i == len(order) {
-			return nil
+			return nil, false
 		}
-		return values[order[i]]
+		return values[order[i]], true
 	}, func(ord uint64) {
 		v := values[order[i]]
 		for ; i < len(order) && bytes.Equal(values[order[i]], v); i++ {
@@ -434,12 +434,12 @@ func (w *Writer) StrColumn(field int, starts []uint32, values [][]byte) {
 }
 
 // strDict writes the dictionary of a column of text; the column of ordinals must follow. value returns the least value that has
-// no ordinal yet, nil when all have; ordinal tells which it got.
-func (w *Writer) strDict(field int, value func() []byte, ordinal func(uint64)) {
+// no ordinal yet, false when all have; ordinal tells which it got.
+func (w *Writer) strDict(field int, value func() ([]byte, bool), ordinal func(uint64)) {
 	w.cur.Strings = true
 	w.out.begin(tagStrings, field)
 	w.terms.reset(false)
-	for v := value(); v != nil; v = value() {
+	for v, ok := value(); ok; v, ok = value() {
 		if err := w.terms.add(v, 0); err != nil {
 			w.fail(fmt.Errorf("column of field %d: %w", field, err))
 			return
@@ -834,7 +834,11 @@ func (l *listBuilder) singlePositions() []byte {
 func (l *listBuilder) short() []byte {
 	l.impacts()
 	l.tail()
-	b := binary.AppendUvarint(l.head[:0], uint64(len(l.docBuf)))
+	packed := uint64(0)
+	if len(l.posBuf) > 0 {
+		packed = 1
+	}
+	b := binary.AppendUvarint(l.head[:0], uint64(len(l.docBuf))<<1|packed)
 	b = append(b, l.docBuf...)
 	if l.df >= shortImpacts {
 		b = append(b, byte(len(l.block)))
