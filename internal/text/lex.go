@@ -604,17 +604,26 @@ func foldMarks(dst, w []byte) []byte {
 			if sc := scriptOf(w); sc != latin && sc != cyrillic && sc != greek {
 				break
 			}
-			from := len(dst)
-			dst = norm.NFKD.Append(dst, w...)
-			j := from
-			for i := from; i < len(dst); {
-				r, n := utf8.DecodeRune(dst[i:])
-				if !unicode.IsMark(r) {
-					j += copy(dst[j:], dst[i:i+n])
+			for i := 0; i < len(w); {
+				p := norm.NFKD.Properties(w[i:])
+				n := p.Size()
+				if n == 0 { // no UTF-8
+					return append(dst, w[i:]...)
+				}
+				d := p.Decomposition()
+				if d == nil {
+					d = w[i : i+n]
+				}
+				for len(d) > 0 {
+					r, m := utf8.DecodeRune(d)
+					if !unicode.IsMark(r) {
+						dst = append(dst, d[:m]...)
+					}
+					d = d[m:]
 				}
 				i += n
 			}
-			return dst[:j]
+			return dst
 		}
 	}
 	return append(dst, w...)

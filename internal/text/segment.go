@@ -9,8 +9,8 @@ import (
 // A segmenter walks over the words of a text: the segments of UAX #29 that hold a letter or digit.
 //
 // Text is cut at ASCII white space first, which no word crosses: what follows a cut never depends on what was before it, except that
-// marks after a space belong to the space, and those make no word on either side. Chunks of ASCII alone are segmented here; a chunk with other
-// characters goes to the uax29 package. A test compares both.
+// a mark after a space belongs to the space, which it does not here. Chunks of ASCII alone are segmented here; a chunk with other
+// characters goes to the uax29 package. A test compares both. Bytes that are no UTF-8 separate words like spaces.
 type segmenter struct {
 	v     string
 	i     int // where to go on
@@ -58,19 +58,35 @@ func (g *segmenter) next() (start, end int, ascii, ok bool) {
 	}
 }
 
-// chunk finds the next run of characters without ASCII white space.
+// chunk finds the next run of characters without ASCII white space and without bytes that are no UTF-8.
 func (g *segmenter) chunk() bool {
 	v, i := g.v, g.i
-	for i < len(v) && isSpace(v[i]) {
-		i++
+	g.ascii = true
+	for ; i < len(v); i++ {
+		if isSpace(v[i]) {
+			continue
+		}
+		if v[i] < utf8.RuneSelf {
+			break
+		}
+		if r, n := utf8.DecodeRuneInString(v[i:]); r != utf8.RuneError || n > 1 {
+			break
+		}
 	}
 	g.i = i
-	var or byte
 	for i < len(v) && !isSpace(v[i]) {
-		or |= v[i]
-		i++
+		if v[i] < utf8.RuneSelf {
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(v[i:])
+		if r == utf8.RuneError && n == 1 {
+			break
+		}
+		g.ascii = false
+		i += n
 	}
-	g.end, g.ascii = i, or < utf8.RuneSelf
+	g.end = i
 	if g.i == i {
 		return false
 	}

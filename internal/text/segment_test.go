@@ -7,18 +7,24 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/clipperhouse/uax29/v2/words"
 )
 
-// TestWordBreak runs the official test cases through the segmenter that the tokenizers use.
+// oldPictograph is a symbol that was Extended_Pictographic in Unicode 15 and is not in 17, the version of the segmenter's tables, where
+// symbols that never became emoji lost the property. A zero width joiner no longer joins it to what is before (WB3c). No
+// letter or digit is concerned, and the tokenizers drop joiners and symbols at the end of a word anyway.
+const oldPictograph = "\u200d\u2701"
+
+// TestWordBreak runs the official test cases of Unicode 15 through the segmenter that the tokenizers use.
 func TestWordBreak(t *testing.T) {
 	f, err := os.Open(filepath.Join(shared(t), "unicode-15", "WordBreakTest-half.txt"))
 	if err != nil {
 		t.Skip(err)
 	}
 	defer f.Close()
-	n := 0
+	n, older := 0, 0
 	for sc := bufio.NewScanner(f); sc.Scan(); {
 		line, _, _ := strings.Cut(sc.Text(), "#")
 		if strings.TrimSpace(line) == "" {
@@ -48,13 +54,20 @@ func TestWordBreak(t *testing.T) {
 		for it := words.FromString(all); it.Next(); {
 			got = append(got, it.Value())
 		}
+		if strings.Contains(all, oldPictograph) {
+			older++
+			if len(got) != len(want)+1 {
+				t.Errorf("%q: segments %q, want one more than %q", all, got, want)
+			}
+			continue
+		}
 		if strings.Join(got, "|") != strings.Join(want, "|") {
 			t.Errorf("%q: segments %q, want %q", all, got, want)
 		}
 		compareWords(t, all, want)
 	}
-	if n < 900 {
-		t.Errorf("only %d cases", n)
+	if n < 900 || older > 2 {
+		t.Errorf("%d cases, %d of them of a property that changed", n, older)
 	}
 }
 
@@ -64,7 +77,7 @@ func compareWords(t *testing.T, text string, segments []string) {
 	var want, got []string
 	for _, s := range segments {
 		if strings.ContainsFunc(s, isAlnum) {
-			want = append(want, s)
+			want = append(want, strings.TrimLeft(s, "\t\n\v\f\r ")) // a mark after a space is joined to it
 		}
 	}
 	var s Scratch
@@ -89,10 +102,25 @@ func FuzzSegmenter(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		raw := text
 		var segments []string
+		valid := []byte(text) // with a space for each byte that is no UTF-8
+		for i := 0; i < len(text); {
+			r, n := utf8.DecodeRuneInString(text[i:])
+			if r == utf8.RuneError && n == 1 {
+				valid[i] = ' '
+			}
+			i += n
+		}
+		text = string(valid)
 		for it := words.FromString(text); it.Next(); {
 			segments = append(segments, it.Value())
 		}
 		compareWords(t, text, segments)
+		var s, q Scratch
+		a := lookup(t, "unicode_word")
+		if got, want := show(a.Index(&s, raw)), show(a.Index(&q, text)); got != want {
+			t.Fatalf("%q: %s, want %s", raw, got, want)
+		}
 	})
 }
