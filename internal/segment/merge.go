@@ -360,7 +360,7 @@ func (m *merger) inverted(meta FieldMeta) error {
 		term = append(term[:0], h[0].key...)
 		m.w.StartTerm(term)
 		n := 0
-		for len(h) > 0 && bytes.Equal(h[0].key, term) {
+		for len(h) > 0 && n < len(m.heads) && bytes.Equal(h[0].key, term) {
 			i := h[0].src
 			c := &cursors[i]
 			hd := &m.heads[n]
