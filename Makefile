@@ -46,7 +46,7 @@ bench: ## weft beside bleve, Lucene and tantivy (long)
 	bench/run.sh
 
 quality: ## nDCG@10 and MAP on Cranfield
-	WEFT_QUALITY=1 $(GO) test -count=1 -v -run TestRankingQuality ./internal/shard/exec
+	$(GO) test -count=1 -v -run TestRankingQuality ./internal/shard/exec
 
 crash: ## 200 rounds of SIGKILL under a write load (long)
 	WEFT_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout 60m -v ./internal/cli/crashtest
