@@ -33,7 +33,7 @@ type describer struct {
 
 // f prints one line; bufio keeps the first error for Flush.
 func (d *describer) f(indent int, format string, args ...any) {
-	fmt.Fprintf(d.w, "%s%s\n", strings.Repeat("  ", indent), fmt.Sprintf(format, args...))
+	fmt.Fprintln(d.w, strings.TrimRight(strings.Repeat("  ", indent)+fmt.Sprintf(format, args...), " "))
 }
 
 // hex prints bytes with a remark, starting at an offset of the file.
