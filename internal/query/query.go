@@ -7,7 +7,12 @@
 package query
 
 // Node is a query: one of the pointer types of this package.
-type Node interface{ node() }
+type Node interface {
+	node()
+	// String prints the query in the query-string language (see Parse), canonically. Match and Filter, which the language does not
+	// have, print as match(…) and #.
+	String() string
+}
 
 type (
 	// Term matches documents whose field holds every token of Text; the tokens' scores add up. With an empty Field it searches
@@ -43,7 +48,8 @@ type (
 	All struct{}
 
 	// Bool combines queries: every Must and Filter has to match, no MustNot may; with no Must and no Filter at least one Should
-	// has to. The score is the sum over Must then Should in order; Filter and MustNot add nothing.
+	// has to; with MustNot alone, every other document matches with score 0. The score is the sum over Must then Should in order;
+	// Filter and MustNot add nothing.
 	Bool struct{ Must, Should, MustNot, Filter []Node }
 
 	// Boost multiplies the score of Query, by any finite factor.

@@ -172,6 +172,7 @@ func TestLimits(t *testing.T) {
 		{"objects", field(strings.Repeat(`{"a":`, 1<<20)), CodeTooDeep},
 		{"values", field("[" + strings.Repeat("1,", 70_000) + "1]"), CodeTooManyValues},
 		{"name", []byte(`{"id":"a","` + strings.Repeat("x", 256) + `":1}`), CodeInvalidFieldName},
+		{"long path", []byte(`{"id":"a","` + strings.Repeat("x", 1<<20) + `":{` + strings.Repeat(`"y":null,`, 100_000) + `"z":1}}`), CodeInvalidFieldName},
 		{"huge", field("1" + strings.Repeat("0", 400)), CodeNumberOutOfRange},
 	} {
 		_, _, err := p.Parse(c.doc)

@@ -29,6 +29,13 @@ func (p *Parser) members(base int) bool {
 		}
 		p.path = append(p.path, name...)
 		ok := false
+		if len(p.path) > schema.MaxFieldNameBytes {
+			// No field has such a name; looking it up again for every member below it would take quadratic time.
+			if p.s.Dynamic {
+				return p.refuse(CodeInvalidFieldName, at, "a field name must not exceed %d bytes (got %d)", schema.MaxFieldNameBytes, len(p.path))
+			}
+			return p.refuse(CodeUnknownField, at, "the index has no field %s", shorten(string(p.path)))
+		}
 		if id, known := p.names[string(p.path)]; !known {
 			ok = p.unknown(at, false)
 		} else if id == p.key {
