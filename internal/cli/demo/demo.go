@@ -29,14 +29,16 @@ import (
 	"unicode"
 )
 
-// Schema is the schema of the documents, in SDL. A search without a field looks in name, words and doc.
-const Schema = `index gostd {
+// Schema is the schema of the documents, in SDL, for an index of that name. A search without a field looks in name, words and doc.
+func Schema(index string) string { return "index " + index + schemaBody }
+
+const schemaBody = ` {
     default_fields: [name, words, doc]
     field id: text<raw> [indexed, stored, fast, primary]
     field package: text<raw> [indexed, stored, fast]
     field kind: text<raw> [indexed, stored, fast]
     field name: text<unicode_word> [indexed<positions>, stored]
-    field words: text<en_stem> [indexed<positions>, stored]
+    field words: text<simple> [indexed<positions>, stored]
     field signature: text<unicode_word> [indexed<positions>, stored]
     field synopsis: text<en_stem> [stored]
     field doc: text<en_stem> [indexed<positions>, stored]

@@ -39,6 +39,62 @@ func ParseType(s string) (Type, error) {
 	return "", fmt.Errorf("column type %q is not one of text, integer, number, boolean, date, skip", s)
 }
 
+// Columns reads the header lines of the tables among the inputs and returns the columns that all of them have. Standard input is
+// left alone, and counts as having none.
+func Columns(inputs []Input) (map[string]bool, error) {
+	seen, tables := map[string]int{}, 0
+	for _, in := range inputs {
+		if in.Format != CSV && in.Format != TSV {
+			continue
+		}
+		tables++
+		if in.Path == Stdin {
+			continue
+		}
+		head, err := in.columns()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", in.Path, err)
+		}
+		for _, name := range head {
+			seen[name]++
+		}
+	}
+	out := map[string]bool{}
+	for name, n := range seen {
+		if n == tables {
+			out[name] = true
+		}
+	}
+	return out, nil
+}
+
+func (in Input) columns() (head []string, err error) {
+	src, err := openStream(in.Path, readerOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	c := &csvReader{src: src}
+	c.newReader(in.comma())
+	if head, err = c.cr.Read(); err == io.EOF {
+		return nil, nil // told when the table is read
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read header line: %w", c.explain(err))
+	}
+	head = slices.Clone(head)
+	head[0] = strings.TrimPrefix(head[0], string(utf8BOM))
+	return head, nil
+}
+
+// comma is what stands between the cells.
+func (in Input) comma() rune {
+	if in.Format == TSV {
+		return '\t'
+	}
+	return ','
+}
+
 // csvReader reads a table with a header line. An empty cell is a value that is absent.
 type csvReader struct {
 	src     *stream

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"path/filepath"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -73,6 +74,9 @@ func (f *folder) walk(yield func(found, error) bool) {
 	}
 }
 
+// timeSlack is how far behind the clock the time of a change may be, on the coarsest of file systems in use.
+const timeSlack = 2 * time.Second
+
 // isDone tells whether an earlier load has taken the file as it is now.
 func (f *folder) isDone(rel string, d fs.DirEntry) (bool, error) {
 	if f.o.from.After == "" || comparePaths(rel, f.o.from.After) > 0 {
@@ -85,7 +89,7 @@ func (f *folder) isDone(rel string, d fs.DirEntry) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look at %s: %w", rel, err)
 	}
-	return st.ModTime().Before(f.o.since), nil
+	return st.ModTime().Before(f.o.since.Add(-timeSlack)), nil
 }
 
 // comparePaths orders paths as a walk of the folder meets them: name by name.

@@ -1,7 +1,7 @@
 // Package loader reads collections of documents from files and sends them to a server in bounded batches.
 //
 // It streams: memory holds the batches under way and nothing else. Documents of one id are sent in the order in which they were
-// read, so the last one wins as if they had been sent one by one. Positions of acknowledged documents are kept in a state file on
+// read, so the last one wins as if they had been sent one by one; with one batch at a time this holds for all of them. Positions of acknowledged documents are kept in a state file on
 // demand; since a document replaces the one of its id, sending some of them again after a crash changes nothing.
 //
 // Formats: NDJSON (one object for each line), CSV and TSV with a header line, and text or Markdown, one document for each file,
@@ -168,10 +168,8 @@ func (in Input) open(o readerOptions) (reader, error) {
 	switch in.Format {
 	case NDJSON:
 		r, err = newNDJSON(src, o)
-	case CSV:
-		return openCSV(src, ',', in.Path, o)
-	case TSV:
-		return openCSV(src, '\t', in.Path, o)
+	case CSV, TSV:
+		return openCSV(src, in.comma(), in.Path, o)
 	default:
 		err = fmt.Errorf("unknown format %q", in.Format)
 	}

@@ -30,7 +30,7 @@ type Config struct {
 
 	BatchDocs   int // documents of a batch at most; 0 = 1000
 	BatchBytes  int // bytes of a batch at most, save for a single longer document; 0 = 1 MiB
-	Concurrency int // batches under way at most; 0 = 2
+	Concurrency int // batches under way at most; 0 = 1. Only with 1 are documents of different ids applied in order
 	// RetryFor is how long one batch is offered again after refusals and broken connections; 0 = 2 minutes.
 	RetryFor time.Duration
 	// MaxRejects ends the load after so many rejects; 0 = never.
@@ -119,7 +119,7 @@ func Run(ctx context.Context, cfg Config) error {
 		cfg.BatchBytes = 1 << 20
 	}
 	if cfg.Concurrency <= 0 {
-		cfg.Concurrency = 2
+		cfg.Concurrency = 1
 	}
 	if cfg.RetryFor == 0 {
 		cfg.RetryFor = 2 * time.Minute
