@@ -66,6 +66,15 @@ func (s *Scratch) reset(n int) {
 	}
 }
 
+// Shrink lets go of the memory if it is more than n bytes, so that one large value does not stay for ever. Tokens of the last call
+// remain valid.
+func (s *Scratch) Shrink(n int) {
+	const tokenBytes = 40
+	if cap(s.toks)*tokenBytes+cap(s.low)+cap(s.buf)+cap(s.norm)+cap(s.alt)+cap(s.run)*16 > n {
+		*s = Scratch{}
+	}
+}
+
 // emit appends a token.
 func (s *Scratch) emit(text []byte, pos uint32, start, end int) {
 	s.toks = append(s.toks, Token{Text: text, Pos: pos, Start: uint32(start), End: uint32(end)})

@@ -180,6 +180,69 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
+// TestSplitters compares simple and alnum with the plainest way to write them.
+func TestSplitters(t *testing.T) {
+	rng := rand.New(rand.NewSource(2))
+	alphabet := []string{"a", "B", "z", "0", "é", "Ж", "日", "½", ".", "-", " ", "\t", "\u00a0", "\u3000", "\u0301", "\u093e", "İ", "\xff", "\xe6\x97", "€", "😀"}
+	lower := func(s string, keepOther bool) []string {
+		var words []string
+		word := ""
+		for _, r := range s {
+			switch {
+			case isAlnum(r):
+				word += lowerString(string(r))
+			case keepOther:
+			default:
+				if word != "" {
+					words = append(words, word)
+				}
+				word = ""
+			}
+		}
+		if word != "" {
+			words = append(words, word)
+		}
+		return words
+	}
+	var s Scratch
+	for range 20000 {
+		var b strings.Builder
+		for range rng.Intn(14) {
+			b.WriteString(alphabet[rng.Intn(len(alphabet))])
+		}
+		v := b.String()
+		var simpleWant []string
+		for _, f := range strings.Fields(v) {
+			simpleWant = append(simpleWant, lower(f, true)...)
+		}
+		for spec, want := range map[string][]string{"simple": simpleWant, "alnum": lower(v, false)} {
+			toks := lookup(t, spec).Index(&s, v)
+			ok := len(toks) == len(want)
+			for i := range toks {
+				ok = ok && string(toks[i].Text) == want[i] && toks[i].Pos == uint32(i)
+			}
+			if !ok {
+				t.Fatalf("%s: %q: %s, want %q", spec, v, show(toks), want)
+			}
+			check(t, spec, v, toks)
+		}
+	}
+}
+
+func TestShrink(t *testing.T) {
+	var s Scratch
+	a := lookup(t, "simple")
+	toks := a.Index(&s, strings.Repeat("word ", 10000))
+	s.Shrink(1 << 20)
+	if cap(s.toks) == 0 {
+		t.Error("less than the limit was let go")
+	}
+	s.Shrink(1 << 10)
+	if cap(s.toks) != 0 || string(toks[9999].Text) != "word" {
+		t.Error("more than the limit was kept, or tokens are gone")
+	}
+}
+
 func TestLength(t *testing.T) {
 	var s Scratch
 	for _, tt := range []struct {

@@ -12,7 +12,6 @@ import (
 	porterlib "github.com/blevesearch/snowballstem/porter"
 	portugueselib "github.com/blevesearch/snowballstem/portuguese"
 	romanianlib "github.com/blevesearch/snowballstem/romanian"
-	russianlib "github.com/blevesearch/snowballstem/russian"
 	spanishlib "github.com/blevesearch/snowballstem/spanish"
 	tamillib "github.com/blevesearch/snowballstem/tamil"
 	turkishlib "github.com/blevesearch/snowballstem/turkish"
@@ -63,15 +62,6 @@ func italian(b *Buf, w []byte) []byte {
 		return w[:6]
 	}
 	return b.lib(italianlib.Stem, w)
-}
-
-// russian: since version 3 ё is е.
-func russian(b *Buf, w []byte) []byte {
-	if bytes.Contains(w, []byte("ё")) {
-		w = own(w)
-		replace(w, "ё", "е")
-	}
-	return b.lib(russianlib.Stem, w)
 }
 
 // romanian: version 3 takes both the letters with cedilla, which the library knows, and those with comma, to which it stems.

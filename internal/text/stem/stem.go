@@ -2,8 +2,8 @@
 //
 // Contract: words are lower-cased letters, UTF-8, of one language. The stems of the 17 languages with a published vocabulary
 // are those of the vocabulary, word for word. English works on bytes without allocation; the others work on characters in a
-// Buf that is reused. Danish, Hungarian, Italian, Portuguese, Romanian, Russian, Spanish, Turkish, Arabic, Tamil and Porter run on the
-// snowballstem library (Snowball 2 rules) with the later rules added around it; the rest is written here from the published
+// Buf that is reused. Danish, Hungarian, Italian, Portuguese, Romanian, Spanish, Turkish, Arabic, Tamil and Porter run on the
+// snowballstem library (Snowball 2 rules, and an allocation or a few for each word) with the later rules added around it; the rest is written here from the published
 // algorithm descriptions (snowballstem.org).
 //
 // Concurrency: functions are safe for use at once, a Buf belongs to one goroutine at a time.
@@ -56,7 +56,7 @@ var languages = []Language{
 	{"no", "norwegian", runes(norwegian)},
 	{"pt", "portuguese", portuguese},
 	{"ro", "romanian", romanian},
-	{"ru", "russian", russian},
+	{"ru", "russian", runes(russian)},
 	{"sv", "swedish", runes(swedish)},
 	{"ta", "tamil", tamil},
 	{"tr", "turkish", turkish},
