@@ -3,7 +3,6 @@ package schema
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -744,7 +743,7 @@ func (w *jsonWriter) flag(name string, v bool) { w.raw(name, strconv.FormatBool(
 func (w *jsonWriter) texts(name string, v []string) {
 	w.key(name)
 	w.b = append(w.b, '[')
-	for i, t := range slices.All(v) {
+	for i, t := range v {
 		if i > 0 {
 			w.b = append(w.b, ',')
 		}

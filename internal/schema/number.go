@@ -104,8 +104,8 @@ func wholeSlow[T ~string | ~[]byte](s T, neg bool) (bool, uint64, error) {
 	}
 	var digits []byte // without leading zeros
 	any := false
-	exp := 0 // the number is digits × 10^exp
-	take := func(shift int) {
+	exp := int64(0) // the number is digits × 10^exp
+	take := func(shift int64) {
 		for i < n && isDigit(s[i]) {
 			any = true
 			if s[i] != '0' || len(digits) > 0 {
@@ -125,16 +125,16 @@ func wholeSlow[T ~string | ~[]byte](s T, neg bool) (bool, uint64, error) {
 	}
 	if i < n && (s[i] == 'e' || s[i] == 'E') {
 		i++
-		sign := 1
+		sign := int64(1)
 		if i < n && (s[i] == '+' || s[i] == '-') {
 			if s[i] == '-' {
 				sign = -1
 			}
 			i++
 		}
-		e, first := 0, i
+		e, first := int64(0), i
 		for ; i < n && isDigit(s[i]); i++ {
-			e = min(e*10+int(s[i]-'0'), 1<<40) // longer than any text of digits can make up for
+			e = min(e*10+int64(s[i]-'0'), 1<<40) // longer than any text of digits can make up for
 		}
 		if i == first {
 			return neg, 0, ErrNotNumber
@@ -153,11 +153,11 @@ func wholeSlow[T ~string | ~[]byte](s T, neg bool) (bool, uint64, error) {
 		return neg, 0, nil
 	case exp < 0:
 		return neg, 0, ErrFraction
-	case len(digits)+exp > 20:
+	case int64(len(digits))+exp > 20:
 		return neg, 0, ErrRange
 	}
 	var mag uint64
-	for k := 0; k < len(digits)+exp; k++ {
+	for k := range len(digits) + int(exp) {
 		d := uint64(0)
 		if k < len(digits) {
 			d = uint64(digits[k] - '0')

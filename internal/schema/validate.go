@@ -87,7 +87,7 @@ func (s *Schema) fault() *fault {
 		return whole("an index has at most %d fields (got %d)", MaxFields, len(s.Fields))
 	case !utf8.ValidString(s.Name) || len(s.Name) > MaxFieldNameBytes:
 		return whole("an index name is UTF-8 of at most %d bytes", MaxFieldNameBytes)
-	case s.MaxL1PhraseTerms < 0 || s.MaxL1PhraseTerms > 1<<32-1:
+	case s.MaxL1PhraseTerms < 0 || uint64(s.MaxL1PhraseTerms) > 1<<32-1:
 		return whole("max_l1_phrase_terms must be a positive 32-bit integer")
 	}
 	ids := make(map[string]int, len(s.Fields))
