@@ -199,3 +199,24 @@ func TestGolden(t *testing.T) {
 	}
 	t.Logf("%d answers of the reference", ran)
 }
+
+// TestGoldenLengths checks the lengths that the reference's BM25 scores imply: with N documents of known text and one hit of tf 1, the score
+// s = idf·2.2/(1 + 1.2·(0.25 + 0.75·len/avg)) gives len/avg. For the field lex: 0.8940224 (df 34), 1.1742486 and 1.294383 (df 33)
+// give 7, 4 and 3 over 4.69; for uni 0.6099695 (df 50) gives 4 over 3.
+func TestGoldenLengths(t *testing.T) {
+	var s Scratch
+	for _, tt := range []struct {
+		spec, in string
+		want     int
+	}{
+		{"lex(default: en)", "The keeper's lights, state-of-the-art", 7},
+		{"lex(default: en)", "U.S.A. ships 1,000 boats", 4},
+		{"lex(default: en)", "naïve café runners", 3},
+		{"unicode_word", "co-op 3.14 don't", 4},
+		{"unicode_word", "harbour's light", 2},
+	} {
+		if got := Length(lookup(t, tt.spec).Index(&s, tt.in)); got != tt.want {
+			t.Errorf("%s: %q: length %d, want %d", tt.spec, tt.in, got, tt.want)
+		}
+	}
+}

@@ -69,23 +69,28 @@ func build(spec string) (*Analyzer, error) {
 func stemmed(st stem.Func, stop *stopSet) algorithm {
 	return func(s *Scratch, v string) {
 		simple(s, v)
-		out := s.toks[:0]
-		for _, t := range s.toks {
+		n := 0
+		for i := range s.toks {
+			t := &s.toks[i]
 			if stop != nil && stop.has(t.Text) {
 				continue
 			}
+			text := t.Text
 			if st != nil {
 				// The text of t is this token's own memory: a stem that fits takes its place.
-				switch w := st(&s.stem, t.Text); {
+				switch w := st(&s.stem, text); {
 				case len(w) == 0: // nothing but an ending: the word stands for itself
-				case len(w) <= len(t.Text):
-					t.Text = t.Text[:copy(t.Text, w)]
+				case len(w) <= len(text):
+					text = text[:copy(text, w)]
 				default:
-					t.Text = s.keep(w)
+					text = s.keep(w)
 				}
 			}
-			out = append(out, t)
+			out := &s.toks[n]
+			out.Text = text
+			out.Pos, out.Start, out.End = t.Pos, t.Start, t.End
+			n++
 		}
-		s.toks = out
+		s.toks = s.toks[:n]
 	}
 }

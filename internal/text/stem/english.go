@@ -136,8 +136,14 @@ func enSpecial[C char](w []C) ([]C, bool) {
 	return w, false
 }
 
-// Words whose R1 does not begin after the first syllable, so that their families do not fall together.
-var enPrefix = [...]string{"gener", "commun", "arsen", "past", "univers", "later", "emerg", "organ", "inter"}
+// enPrefix holds, by first letter, the beginnings of words whose R1 does not begin after the first syllable, so that their families
+// do not fall together.
+var enPrefix = func() (t [26]string) {
+	for _, p := range []string{"gener", "commun", "arsen", "past", "univers", "later", "emerg", "organ", "inter"} {
+		t[p[0]-'a'] = p
+	}
+	return t
+}()
 
 func englishStem[C char](w []C) []C {
 	if len(w) < 3 {
@@ -159,10 +165,9 @@ func englishStem[C char](w []C) []C {
 		}
 	}
 	p1 := -1
-	for _, p := range enPrefix {
-		if len(w) >= len(p) && is(w[:len(p)], p) {
+	if c := uint32(w[0]) - 'a'; c < 26 {
+		if p := enPrefix[c]; p != "" && len(w) >= len(p) && is(w[:len(p)], p) {
 			p1 = len(p)
-			break
 		}
 	}
 	if p1 < 0 {
@@ -171,27 +176,34 @@ func englishStem[C char](w []C) []C {
 	p2 := region(w, p1)
 
 	// Step 1a: plurals and possessives.
-	switch {
-	case tail(w, "'s'"):
-		w = w[:len(w)-3]
-	case tail(w, "'s"):
-		w = w[:len(w)-2]
-	case tail(w, "'"):
-		w = w[:len(w)-1]
-	}
-	switch {
-	case tail(w, "sses"):
-		w = w[:len(w)-2]
-	case tail(w, "ied"), tail(w, "ies"):
-		if len(w) > 4 {
-			w = w[:len(w)-2]
+	switch w[len(w)-1] {
+	case '\'':
+		if tail(w, "'s'") {
+			w = w[:len(w)-3]
 		} else {
 			w = w[:len(w)-1]
 		}
-	case tail(w, "us"), tail(w, "ss"):
-	case tail(w, "s"):
-		if len(w) >= 3 && hasVowel(w[:len(w)-2]) {
-			w = w[:len(w)-1]
+	case 's':
+		if tail(w, "'s") {
+			w = w[:len(w)-2]
+		}
+	}
+	if n := len(w); n > 1 {
+		switch w[n-1] {
+		case 'd':
+			if tail(w, "ied") {
+				w = enIed(w)
+			}
+		case 's':
+			switch {
+			case tail(w, "sses"):
+				w = w[:n-2]
+			case tail(w, "ies"):
+				w = enIed(w)
+			case w[n-2] == 'u' || w[n-2] == 's':
+			case hasVowel(w[:n-2]):
+				w = w[:n-1]
+			}
 		}
 	}
 
@@ -227,6 +239,13 @@ func englishStem[C char](w []C) []C {
 		}
 	}
 	return w
+}
+
+func enIed[C char](w []C) []C {
+	if len(w) > 4 {
+		return w[:len(w)-2]
+	}
+	return w[:len(w)-1]
 }
 
 func enStep1b[C char](w []C, p1 int) []C {
