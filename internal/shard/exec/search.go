@@ -133,10 +133,19 @@ func (s *searcher) check(n int) error {
 		return nil
 	}
 	s.work = 0
-	if err := s.ctx.Err(); err != nil {
-		return context.Cause(s.ctx)
+	return s.ended()
+}
+
+// ended returns why the context ended, nil while it has not.
+func (s *searcher) ended() error {
+	err := s.ctx.Err()
+	if err == nil {
+		return nil
 	}
-	return nil
+	if cause := context.Cause(s.ctx); cause != nil && !errors.Is(cause, err) {
+		return fmt.Errorf("search: %w: %w", err, cause)
+	}
+	return fmt.Errorf("search: %w", err)
 }
 
 func (s *searcher) newCursor(l Leaf, li int, n *node, t *term, idf float32) *cursor {
@@ -177,6 +186,9 @@ func Search(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers
 	}
 	s := newSearcher(ctx, leaves, sch, an, &req)
 	defer s.release()
+	if err := s.ended(); err != nil {
+		return nil, err
+	}
 	root, err := s.plan(req.Query)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,94 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/weft-search/weft/internal/query"
+)
+
+// countdown is a context that ends when it has been looked at a number of times.
+type countdown struct {
+	context.Context
+	left, after int
+	err         error
+}
+
+func (c *countdown) Err() error {
+	if c.left > 0 {
+		c.left--
+		return nil
+	}
+	c.after++
+	return c.err
+}
+
+// TestSearchStopsSoonAfterItsContextEnds lets the context end in the middle of each kind of search: the next look at it must be the
+// last, and looks come every checkEvery units of work.
+func TestSearchStopsSoonAfterItsContextEnds(t *testing.T) {
+	sch, an := testSchema(), testAnalyzers(t)
+	docs := make([]tdoc, 150_000)
+	for i := range docs {
+		docs[i].key = fmt.Sprintf("k%07d", i)
+		docs[i].toks[2] = []string{"a", "b", fmt.Sprintf("p%d", i%50), "c"}[:2+i%3]
+		docs[i].num = []int64{int64(i)}
+	}
+	leaves := []Leaf{newMemLeaf(docs, map[int]bool{7: true}, true)}
+	term := func(w string) query.Node { return &query.Term{Field: "body", Text: w} }
+	for name, q := range map[string]query.Node{
+		"term":    term("a"),
+		"or":      &query.Bool{Should: []query.Node{term("a"), term("b")}},
+		"and":     &query.Bool{Must: []query.Node{term("a"), term("b")}},
+		"not":     &query.Bool{Must: []query.Node{term("a")}, MustNot: []query.Node{term("c")}},
+		"phrase":  &query.Phrase{Field: "body", Text: "a b"},
+		"prefix":  &query.Prefix{Field: "body", Text: "p"},
+		"nested":  &query.Bool{Must: []query.Node{term("a"), &query.Bool{Should: []query.Node{term("b"), &query.All{}}}}},
+		"range":   &query.Range{Field: "n", Min: &query.Bound{Value: "3"}},
+		"exists":  &query.Exists{Field: "n"},
+		"all":     &query.All{},
+		"nothing": &query.Bool{Must: []query.Node{term("a"), &query.Phrase{Field: "body", Text: "b a"}}},
+	} {
+		for _, req := range []Request{{Query: q, Limit: 10}, {Query: q}, {Query: q, Limit: 10, Total: TotalNone, Exhaustive: true}} {
+			if name == "all" && req.Limit == 0 {
+				continue // counted without a look at any document
+			}
+			free := &countdown{Context: context.Background(), left: 1 << 30}
+			if _, err := Search(free, leaves, sch, an, req); err != nil {
+				t.Fatal(err)
+			}
+			looks := 1<<30 - free.left
+			for _, at := range []int{0, looks / 2} {
+				ctx := &countdown{Context: context.Background(), left: at, err: context.Canceled}
+				_, err := Search(ctx, leaves, sch, an, req)
+				if err == nil || ctx.after > 3 {
+					t.Errorf("%s, limit %d: error %v after %d of %d looks, %d more", name, req.Limit, err, at, looks, ctx.after)
+				}
+			}
+		}
+	}
+}
+
+// TestPassedDeadlineGivesWhatWasReached checks both sides of AllowPartial.
+func TestPassedDeadlineGivesWhatWasReached(t *testing.T) {
+	sch, an := testSchema(), testAnalyzers(t)
+	docs := make([]tdoc, 100_000)
+	for i := range docs {
+		docs[i].key = fmt.Sprintf("k%07d", i)
+		docs[i].toks[2] = []string{"a"}
+	}
+	leaves := []Leaf{newMemLeaf(docs, nil, true)}
+	req := Request{Query: &query.Prefix{Field: "body", Text: "a"}, Limit: 10, Exhaustive: true}
+	late := func() context.Context {
+		return &countdown{Context: context.Background(), left: 8, err: context.DeadlineExceeded}
+	}
+	if _, err := Search(late(), leaves, sch, an, req); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("error %v", err)
+	}
+	req.AllowPartial = true
+	res, err := Search(late(), leaves, sch, an, req)
+	if err != nil || !res.Partial || res.TotalRelation != AtLeast || res.Total == 0 || res.Total >= 100_000 {
+		t.Fatalf("%+v %v", res, err)
+	}
+}
