@@ -444,7 +444,11 @@ func (m *merger) lists(heads []listHead, positions bool) error {
 		f := l.freqs[l.i]
 		m.freqs = append(m.freqs, f)
 		if positions {
-			m.pos = append(m.pos, l.pos[l.at:l.at+int(f)]...)
+			if f == 1 { // most are, and a call to copy 4 bytes shows
+				m.pos = append(m.pos, l.pos[l.at])
+			} else {
+				m.pos = append(m.pos, l.pos[l.at:l.at+int(f)]...)
+			}
 		}
 		if len(m.docs) == 8*BlockSize {
 			if err := m.flush(); err != nil {
