@@ -287,12 +287,18 @@ func (s *searcher) newTerm(field int, text []byte) int {
 	return len(s.terms) - 1
 }
 
-func (s *searcher) analyse(field int, value string) ([]text.Token, error) {
+// analyse makes tokens of query text: for a phrase in the written form, elsewhere in the form that finds most.
+func (s *searcher) analyse(field int, value string, exact bool) ([]text.Token, error) {
 	a := s.analyzers(field)
 	if a == nil {
 		return nil, fmt.Errorf("field %q has no analyzer", s.schema.Fields[field].Name)
 	}
-	toks := a.Query(&s.scratch, value)
+	var toks []text.Token
+	if exact {
+		toks = a.Exact(&s.scratch, value)
+	} else {
+		toks = a.Query(&s.scratch, value)
+	}
 	s.tokenCount += len(toks)
 	if s.tokenCount > MaxTokens {
 		return nil, &QueryError{Code: "too_many_tokens", Field: s.schema.Fields[field].Name,
@@ -310,7 +316,7 @@ func (s *searcher) termNode(field, t int) *node {
 
 // tokens makes the node of analysed text: all tokens required, or any of them.
 func (s *searcher) tokens(field int, value string, all bool, maxTerms int) (*node, error) {
-	toks, err := s.analyse(field, value)
+	toks, err := s.analyse(field, value, false)
 	if err != nil {
 		return nil, err
 	}
@@ -356,7 +362,7 @@ type cappedMatch struct {
 
 func (s *searcher) phrase(field int, q *query.Phrase) (*node, error) {
 	fd := &s.schema.Fields[field]
-	toks, err := s.analyse(field, q.Text)
+	toks, err := s.analyse(field, q.Text, true)
 	if err != nil {
 		return nil, err
 	}
