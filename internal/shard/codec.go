@@ -157,6 +157,15 @@ func (d *dec) count(size int) int {
 	return int(n)
 }
 
+// some is count for what is there only if there is at least one.
+func (d *dec) some(size int) int {
+	n := d.count(size)
+	if n == 0 {
+		d.fail("count is zero")
+	}
+	return n
+}
+
 func (d *dec) take(n int) string {
 	if d.err != nil || n > len(d.s)-d.at {
 		d.fail("ends early")
@@ -247,14 +256,14 @@ func (d *dec) values() schema.Values {
 		d.fail(fmt.Sprintf("kinds of values %#x", mask))
 	}
 	if mask&maskText != 0 {
-		n := d.count(1)
+		n := d.some(1)
 		v.Text = make([]string, n)
 		for i := range v.Text {
 			v.Text[i] = d.string()
 		}
 	}
 	if mask&maskNums != 0 {
-		n := d.count(8)
+		n := d.some(8)
 		v.Nums = make([]uint64, n)
 		for i := range v.Nums {
 			if b := d.take(8); len(b) == 8 {
@@ -263,7 +272,7 @@ func (d *dec) values() schema.Values {
 		}
 	}
 	if mask&maskBytes != 0 {
-		n := d.count(1)
+		n := d.some(1)
 		v.Bytes = make([][]byte, n)
 		for i := range v.Bytes {
 			v.Bytes[i] = []byte(d.string())

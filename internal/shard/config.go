@@ -50,6 +50,8 @@ type Config struct {
 	MaxSegmentBytes int64
 	// MergeBytesPerSec limits what background merging writes, so that searches and the log keep the disk. Negative = no limit.
 	MergeBytesPerSec int64
+	// Keep says how long replaced versions and their objects stay in the store. They are collected after flushes and merges.
+	Keep store.GCOptions
 	// NoSources leaves out the sources of documents: Get and hits then have none.
 	NoSources bool
 	// QuickOpen verifies only the frame of each segment on Open, not every byte. Damage then shows when it is met.

@@ -131,6 +131,7 @@ func (s *Shard) mergeLoop(ctx context.Context) {
 			return
 		case <-s.mergeC:
 		}
+		s.collect(ctx)
 		for ctx.Err() == nil {
 			again, err := s.mergeOnce(ctx, policy)
 			if err != nil && ctx.Err() == nil {
@@ -147,6 +148,20 @@ func (s *Shard) mergeLoop(ctx context.Context) {
 				break
 			}
 		}
+	}
+}
+
+// collectEvery spaces collections: each lists the store.
+const collectEvery = time.Minute
+
+// collect removes objects that nothing names any more. A failure costs space only and is tried again.
+func (s *Shard) collect(ctx context.Context) {
+	if time.Since(s.collected) < collectEvery {
+		return
+	}
+	s.collected = time.Now()
+	if _, err := s.catalog.Collect(ctx, s.name, s.cfg.Keep); err != nil && ctx.Err() == nil {
+		s.backgroundErr("collect garbage", err)
 	}
 }
 

@@ -60,9 +60,13 @@ func Open(ctx context.Context, cfg Config) (_ *Shard, err error) {
 	s.unlock = lock.Close
 	undo = append(undo, s.unlock)
 	if s.objects = cfg.Store; s.objects == nil {
-		if s.objects, err = openStore(cfg.FS, path.Join(cfg.Dir, storeName)); err != nil {
+		folder, err := store.OpenFolder(path.Join(cfg.Dir, storeName), store.FolderOptions{FS: cfg.FS})
+		if err != nil {
 			return nil, err
 		}
+		s.objects = folder
+		s.unlock = func() error { return errors.Join(folder.Close(), lock.Close()) }
+		undo[0] = s.unlock
 	}
 	s.catalog = store.NewCatalog(s.objects, store.CatalogOptions{})
 	if err := s.loadVersion(ctx); err != nil {
@@ -91,7 +95,13 @@ func Open(ctx context.Context, cfg Config) (_ *Shard, err error) {
 // loadVersion loads the committed version, or creates the first one.
 func (s *Shard) loadVersion(ctx context.Context) error {
 	v, err := s.catalog.Open(ctx, s.name)
-	if errors.Is(err, store.ErrNotFound) {
+	_, gone := errors.AsType[*store.MissingError](err)
+	switch {
+	case gone:
+		err = fmt.Errorf("%w: %w", ErrMissingObject, err)
+	case errors.Is(err, store.ErrNewerFormat):
+		err = fmt.Errorf("%w: %w", ErrNewerFormat, err)
+	case errors.Is(err, store.ErrNotFound):
 		v, err = s.create(ctx)
 	}
 	if err != nil {
@@ -179,14 +189,10 @@ func (s *Shard) loadSegments(ctx context.Context) error {
 }
 
 func (s *Shard) loadDeletes(ctx context.Context, p *part, ref store.DeleteRef) error {
-	b, err := s.readObject(ctx, ref.Object, ref.Bytes)
-	if errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("delete set of segment %s: %s: %w", ref.Segment, ref.Object, ErrMissingObject)
+	d, err := s.catalog.LoadDeletes(ctx, p.seg.meta, ref)
+	if _, gone := errors.AsType[*store.MissingError](err); gone || errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("delete set of segment %s: %w: %w", ref.Segment, ErrMissingObject, err)
 	}
-	if err != nil {
-		return fmt.Errorf("delete set of segment %s: %w", ref.Segment, err)
-	}
-	d, err := store.DecodeDeletes(ref.Object, b)
 	if err != nil {
 		return fmt.Errorf("delete set of segment %s: %w", ref.Segment, err)
 	}

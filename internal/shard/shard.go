@@ -100,6 +100,7 @@ type Shard struct {
 	layout    atomic.Uint64 // grows when segments come or go; changed under writeMu and mu
 	inverters sync.Pool     // of *worker
 
+	collected             time.Time // when objects were collected last; of the merge loop
 	flushC, mergeC, healC chan struct{}
 	background            sync.WaitGroup
 	stop                  context.CancelFunc

@@ -39,15 +39,20 @@ type cachedList struct {
 	buf  []byte
 }
 
-// get returns the postings of a term below the view's bound.
-func (c *decodeCache) get(v *View, f *fieldView, field int, term uint32) decoded {
+// scratches hold lists that are too short to be kept.
+var scratches = sync.Pool{New: func() any { return new(cachedList) }}
+
+// get returns the postings of a term below the view's bound. If borrowed is not nil the list lies in it and dies when it
+// goes back to scratches.
+func (c *decodeCache) get(v *View, f *fieldView, field int, term uint32) (l decoded, borrowed *cachedList) {
 	e := &f.terms[term]
 	df, end := e.load() // may be ahead of the view; below cuts what it does not have
 	ch := v.t.p.published()
 	if df < minCached {
-		var l cachedList
-		l.advance(ch, e, df, end, f.positions)
-		return l.l.below(v.n)
+		cl := scratches.Get().(*cachedList)
+		cl.reset()
+		cl.advance(ch, e, df, end, f.positions)
+		return cl.l.below(v.n), cl
 	}
 	id := listID{field, term}
 	c.mu.Lock()
@@ -71,7 +76,27 @@ func (c *decodeCache) get(v *View, f *fieldView, field int, term uint32) decoded
 		c.bytes += grown
 		c.mu.Unlock()
 	}
-	return cl.l.below(v.n)
+	return cl.l.below(v.n), nil
+}
+
+// own returns the list in memory of its own, and gives borrowed memory back.
+func (l decoded) own(borrowed *cachedList) decoded {
+	if borrowed == nil {
+		return l
+	}
+	n := len(l.docs)
+	all := make([]uint32, 0, 2*n+len(l.positions))
+	all = append(append(append(all, l.docs...), l.freqs...), l.positions...)
+	out := decoded{docs: all[:n:n], freqs: all[n : 2*n : 2*n]}
+	if l.positions != nil {
+		out.positions = all[2*n:]
+	}
+	scratches.Put(borrowed)
+	return out
+}
+
+func (cl *cachedList) reset() {
+	cl.l.docs, cl.l.freqs, cl.l.positions = cl.l.docs[:0], cl.l.freqs[:0], cl.l.positions[:0]
 }
 
 func (l *decoded) size() int64 {
@@ -121,7 +146,10 @@ func (cl *cachedList) advance(c chunks, e *entry, df, end uint32, positions bool
 		l.docs = append(make([]uint32, 0, grow), l.docs...)
 		l.freqs = append(make([]uint32, 0, grow), l.freqs...)
 	}
-	if positions && l.positions == nil {
+	switch {
+	case !positions:
+		l.positions = nil
+	case l.positions == nil:
 		l.positions = make([]uint32, 0, int(df)+int(df)/2)
 	}
 	i := 0

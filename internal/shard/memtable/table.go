@@ -156,6 +156,8 @@ func (t *Table) Insert(b *Batch, i int, commitTS uint64) uint32 {
 
 // Charge updates Size after a series of Inserts.
 func (t *Table) Charge() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	n := t.bytes()
 	t.size.Store(n)
 	return n

@@ -133,7 +133,8 @@ func checkView(t testing.TB, v *View, docs []*schema.Document, dead map[uint32]b
 			if got[term] != len(l) {
 				t.Fatalf("term %q: df %d, want %d", term, got[term], len(l))
 			}
-			d, ok := v.list(field, []byte(term))
+			d, borrowed, ok := v.list(field, []byte(term))
+			d = d.own(borrowed)
 			if !ok || len(d.docs) != len(l) {
 				t.Fatalf("term %q: %d postings, want %d", term, len(d.docs), len(l))
 			}
@@ -392,7 +393,7 @@ func TestLengthSaturates(t *testing.T) {
 	if l := v.Lengths(0)[0]; l != MaxLength {
 		t.Fatalf("length %d", l)
 	}
-	if d, _ := v.list(0, []byte("a")); d.freqs[0] != 40_000 || len(d.positions) != 40_000 || d.positions[39_999] != 79_998 {
+	if d, _, _ := v.list(0, []byte("a")); d.freqs[0] != 40_000 || len(d.positions) != 40_000 || d.positions[39_999] != 79_998 {
 		t.Fatalf("frequency %d, %d positions", d.freqs[0], len(d.positions))
 	}
 }

@@ -100,23 +100,24 @@ func (v *View) FieldStats(field int) score.FieldStats {
 	return v.stats[field]
 }
 
-// list decodes the postings of a term in the view.
-func (v *View) list(field int, term []byte) (decoded, bool) {
+// list decodes the postings of a term in the view; see decodeCache.get.
+func (v *View) list(field int, term []byte) (decoded, *cachedList, bool) {
 	f := v.field(field)
 	if f == nil || !f.indexed || len(term) > 1<<16-1 {
-		return decoded{}, false
+		return decoded{}, nil, false
 	}
 	n, ok := find(f.slots, f.terms, v.c, hashOf(term), term)
 	if !ok {
-		return decoded{}, false
+		return decoded{}, nil, false
 	}
-	l := v.t.cache.get(v, f, field, n)
-	return l, len(l.docs) > 0
+	l, borrowed := v.t.cache.get(v, f, field, n)
+	return l, borrowed, len(l.docs) > 0
 }
 
 // Postings returns the list of a term, live or not, below the view's bound.
 func (v *View) Postings(field int, term []byte) (segment.Postings, bool) {
-	l, ok := v.list(field, term)
+	l, borrowed, ok := v.list(field, term)
+	l = l.own(borrowed)
 	if !ok {
 		return segment.Postings{}, false
 	}
@@ -125,11 +126,12 @@ func (v *View) Postings(field int, term []byte) (segment.Postings, bool) {
 
 // DocFreq is the number of live documents that hold the term.
 func (v *View) DocFreq(field int, term []byte) (uint64, error) {
-	l, ok := v.list(field, term)
-	if !ok {
-		return 0, nil
+	l, borrowed, _ := v.list(field, term)
+	n := v.countLive(l.docs)
+	if borrowed != nil {
+		scratches.Put(borrowed)
 	}
-	return uint64(v.countLive(l.docs)), nil
+	return uint64(n), nil
 }
 
 func (v *View) countLive(docs []uint32) int {
@@ -180,7 +182,11 @@ func (v *View) ScanTerms(field int, prefix []byte, fn func(term []byte, df uint3
 		e := &f.terms[i]
 		df, _ := e.load()
 		if v.all != v.n || df > 1 {
-			df = uint32(len(v.t.cache.get(v, f, field, i).docs))
+			l, borrowed := v.t.cache.get(v, f, field, i)
+			df = uint32(len(l.docs))
+			if borrowed != nil {
+				scratches.Put(borrowed)
+			}
 		}
 		if !fn(v.c.bytes(e.term, uint32(e.size)), df) {
 			break

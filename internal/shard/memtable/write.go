@@ -129,7 +129,7 @@ func (s *segmentWrite) inverted(ctx context.Context, field int) error {
 // gather leaves in docs, freqs and positions the live postings of a term under their new numbers, ascending.
 func (s *segmentWrite) gather(e *entry, positions bool) {
 	l := &s.list.l
-	l.docs, l.freqs, l.positions = l.docs[:0], l.freqs[:0], l.positions[:0]
+	s.list.reset()
 	df, end := e.load()
 	s.list.advance(s.v.t.p.published(), e, df, end, positions)
 	s.docs, s.freqs, s.positions, s.at, s.keys = s.docs[:0], s.freqs[:0], s.positions[:0], s.at[:0], s.keys[:0]
