@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/weft-search/weft/internal/cli/doctor"
+	"github.com/weft-search/weft/internal/vfs"
+)
+
+type doctorCmd struct {
+	DataDir string `required:"" type:"path" placeholder:"DIR" help:"Folder to check. No server may be using it."`
+	Repair  bool   `help:"After the check, say what is going to be done and do it."`
+}
+
+// Help is shown below the usage line.
+func (*doctorCmd) Help() string {
+	return `Reads every byte of the folder: the node's own files, and of each index the head, the manifest, the segments, the delete sets, the
+schema and the log. Without --repair nothing is changed.
+
+What a crash leaves behind (a torn end of the log that was never acknowledged, objects that nothing names) is harmless: the next start deals
+with it. Damage is what a start would refuse. The exit code is 0 when there is no damage, or none any more; 1 when there is.
+
+--repair cuts a torn log, removes what nothing names, and points a broken head at the newest whole version if the log still
+has every write since. It never does what would lose something that was acknowledged; what it cannot mend, it names.
+
+Examples:
+  weft doctor --data-dir /var/lib/weft
+  weft doctor --data-dir data --repair`
+}
+
+// Run checks and repairs.
+func (d *doctorCmd) Run(ctx context.Context, io *IO) (err error) {
+	doc, err := doctor.Open(d.DataDir)
+	if errors.Is(err, vfs.ErrLocked) {
+		return fmt.Errorf("%w; stop it first", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, doc.Close()) }()
+	report, err := doc.Examine(ctx)
+	if err != nil {
+		return err
+	}
+	printReport(io.Stdout, report)
+	if d.Repair && len(report.Findings) > 0 {
+		if report, err = repair(ctx, io.Stdout, doc, report); err != nil {
+			return err
+		}
+	}
+	if report.Damaged() > 0 {
+		return errSaid
+	}
+	return nil
+}
+
+// repair does what the findings name, one after the other, says so before each, and looks again.
+func repair(ctx context.Context, w io.Writer, doc *doctor.Doctor, report *doctor.Report) (*doctor.Report, error) {
+	failed := false
+	for _, f := range report.Findings {
+		if f.Remedy == "" {
+			continue
+		}
+		say(w, "\nrepairing %s: %s\n", f.Place, f.Remedy)
+		if err := doc.Repair(ctx, f); err != nil {
+			say(w, "  failed: %v\n", err)
+			failed = true
+			continue
+		}
+		say(w, "  done\n")
+	}
+	say(w, "\nafter the repair:\n")
+	again, err := doc.Examine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	printReport(w, again)
+	if failed {
+		return again, errSaid
+	}
+	return again, nil
+}
+
+func printReport(w io.Writer, r *doctor.Report) {
+	for _, i := range r.Indexes {
+		say(w, "index %s: version %d, %s documents in %d segments, %s bytes in %d objects; log of %s bytes in %d files, records %d to %d\n",
+			i.Name, i.Version, thousands(int64(i.Docs)), i.Segments, thousands(i.Bytes), i.Objects, thousands(i.Log.Size), i.Log.Files, i.Log.FirstSeq, i.Log.LastSeq)
+	}
+	repairable := 0
+	for _, f := range r.Findings {
+		say(w, "%s: %s: %s\n", f.Kind, f.Place, f.What)
+		switch {
+		case f.Remedy != "":
+			say(w, "  repair: %s\n", f.Remedy)
+			repairable++
+		case f.Advice != "":
+			say(w, "  no repair: %s\n", f.Advice)
+		}
+	}
+	damaged := r.Damaged()
+	switch {
+	case len(r.Findings) == 0:
+		say(w, "no damage, nothing left over\n")
+	default:
+		say(w, "%d damaged, %d left over; %d can be repaired with --repair\n", damaged, len(r.Findings)-damaged, repairable)
+	}
+}

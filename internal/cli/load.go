@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/weft-search/weft/internal/cli/loader"
+	"github.com/weft-search/weft/internal/client"
+	"github.com/weft-search/weft/internal/schema"
+)
+
+type loadCmd struct {
+	Files       []string          `arg:"" name:"file" help:"Files or folders to load; '-' is standard input."`
+	Format      string            `enum:",ndjson,csv,tsv,text,markdown" default:"" placeholder:"FORMAT" help:"Format of every file: ndjson, csv, tsv, text, markdown. Without it the name decides."`
+	IDField     string            `placeholder:"NAME" help:"Member or column that becomes the id; numbers are taken as written."`
+	CSVType     map[string]string `name:"csv-type" mapsep:"," placeholder:"COLUMN=TYPE" help:"How cells of a column are sent: text, integer, number, boolean, date, skip."`
+	Schema      string            `type:"existingfile" placeholder:"FILE" help:"Schema (SDL) to declare before the first document."`
+	Rejects     string            `placeholder:"FILE" help:"File that gets one JSON object for each document that did not go in: file, line, id, code, reason."`
+	Resume      string            `placeholder:"FILE" help:"State file: what the server has acknowledged is kept there, and the load goes on behind it."`
+	MaxRejects  int64             `default:"0" help:"Give up after so many rejects; 0 for never."`
+	Concurrency int               `default:"1" help:"Batches under way at once. With more than one, only documents of one id keep their order, and chance decides which document an inferred type comes from."`
+	BatchDocs   int               `default:"1000" help:"Documents of a batch at most."`
+	BatchKB     int               `name:"batch-kb" default:"1024" help:"KiB of a batch at most."`
+	RetryFor    time.Duration     `default:"2m" help:"How long a batch is offered again while the server refuses it or cannot be reached."`
+}
+
+// Help is shown below the usage line.
+func (*loadCmd) Help() string {
+	return `Formats, by name: .ndjson .jsonl .json (one object for each line), .csv .tsv (with a header line), .txt .md (one document for each
+file), each also with .gz or .zst; of a folder every text and Markdown file. A text's id is its path in the folder, its title the
+first heading.
+
+CSV cells are sent as text: numbers are never guessed, since one cell would then fix the type of a field for all that follow. A
+column has another type if --csv-type says so, or if the index has a field of that name with one. Empty cells are left out.
+
+A document replaces the one of its id, so loading twice does no harm. Documents that the server refuses are listed (--rejects), the
+rest goes in; the exit code is 1 if there were any. With --resume the same command, run again, goes on where it was interrupted: a
+file that has changed is loaded from the front, of a folder the files that are new or have changed.
+
+Examples:
+  weft load --index movies movies.jsonl.gz
+  weft load --index books --id-field isbn --csv-type year=integer,price=number --rejects bad.ndjson books.csv
+  weft load --resume docs.state docs/
+  zcat dump.gz | weft load --format ndjson --id-field _id -`
+}
+
+// Run loads.
+func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error) {
+	const most = 10_000 // the server lists so many rejects of one batch
+	switch {
+	case l.Concurrency < 1 || l.Concurrency > 64:
+		return usage(fmt.Errorf("--concurrency: %d is not between 1 and 64", l.Concurrency))
+	case l.BatchDocs < 1 || l.BatchDocs > most:
+		return usage(fmt.Errorf("--batch-docs: %d is not between 1 and %d", l.BatchDocs, most))
+	case l.BatchKB < 1 || l.BatchKB > 16<<10:
+		return usage(fmt.Errorf("--batch-kb: %d is not between 1 and %d", l.BatchKB, 16<<10))
+	case l.MaxRejects < 0 || l.RetryFor < 0:
+		return usage(errors.New("--max-rejects and --retry-for cannot be negative"))
+	}
+	types := map[string]loader.Type{}
+	for name, t := range l.CSVType {
+		if types[name], err = loader.ParseType(t); err != nil {
+			return usage(fmt.Errorf("--csv-type: %w", err))
+		}
+	}
+	inputs, err := loader.Find(l.Files, loader.Format(l.Format))
+	if err != nil {
+		return err
+	}
+	c, err := glob.client(client.Options{})
+	if err != nil {
+		return err
+	}
+	defer c.CloseIdle()
+	if err := l.prepare(ctx, c, glob.Index, inputs, types); err != nil {
+		return explain(c, err)
+	}
+
+	cfg := loader.Config{
+		Inputs: inputs, IDField: l.IDField, Types: types, Stdin: stdio.Stdin,
+		Send: func(ctx context.Context, body []byte) (client.BulkResult, error) {
+			return c.Bulk(ctx, glob.Index, body)
+		},
+		BatchDocs: l.BatchDocs, BatchBytes: l.BatchKB << 10, Concurrency: l.Concurrency, RetryFor: max(l.RetryFor, 1),
+		MaxRejects: l.MaxRejects, StatePath: l.Resume, URL: c.URL(), Index: glob.Index, Stats: &loader.Stats{},
+	}
+	if l.Rejects != "" {
+		mode := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+		if l.Resume != "" {
+			mode = os.O_CREATE | os.O_WRONLY | os.O_APPEND // those of the part that is done stay
+		}
+		f, ferr := os.OpenFile(l.Rejects, mode, 0o644)
+		if ferr != nil {
+			return fmt.Errorf("--rejects: %w", ferr)
+		}
+		w := bufio.NewWriter(f)
+		defer func() { err = errors.Join(err, w.Flush(), f.Close()) }()
+		cfg.Rejects = w
+	}
+	var total int64
+	for _, in := range inputs {
+		total += in.Size
+	}
+	meter := newMeter(stdio.Stderr, cfg.Stats, total)
+	const shown = 10
+	n := 0
+	cfg.Note = meter.line
+	cfg.OnReject = func(r loader.Reject) {
+		if n++; n <= shown && l.Rejects == "" {
+			meter.line(fmt.Sprintf("rejected %s:%d %s: %s (%s)", r.File, r.Line, r.ID, r.Reason, r.Code))
+		}
+		if n == shown+1 && l.Rejects == "" {
+			meter.line("more rejects are not shown; --rejects FILE keeps all")
+		}
+	}
+	began := time.Now()
+	err = loader.Run(ctx, cfg)
+	meter.stop()
+	took := max(time.Since(began), time.Millisecond)
+
+	s := cfg.Stats
+	rejected := s.Rejected.Load()
+	say(stdio.Stdout, "indexed %s of %s documents into %s in %.1f s: %s documents a second, %.1f MB a second\n",
+		thousands(s.Indexed.Load()), thousands(s.Read.Load()), glob.Index, took.Seconds(),
+		thousands(int64(float64(s.Indexed.Load())/took.Seconds())), float64(s.SentBytes.Load())/1e6/took.Seconds())
+	if err != nil {
+		if l.Resume != "" {
+			err = fmt.Errorf("%w\nThe same command goes on where this one ended", err)
+		}
+		return explain(c, err)
+	}
+	if rejected > 0 {
+		where := ""
+		if l.Rejects != "" {
+			where = "; " + l.Rejects + " lists them"
+		}
+		return fmt.Errorf("%s documents were rejected%s", thousands(rejected), where)
+	}
+	return nil
+}
+
+// prepare declares the schema if one is given, and takes the types of CSV columns from the index where it has them.
+func (l *loadCmd) prepare(ctx context.Context, c *client.Client, index string, inputs []loader.Input, types map[string]loader.Type) error {
+	if l.Schema != "" {
+		sdl, err := os.ReadFile(l.Schema)
+		if err != nil {
+			return fmt.Errorf("--schema: %w", err)
+		}
+		if _, err := c.PutIndex(ctx, index, string(sdl)); err != nil {
+			return fmt.Errorf("declare index %s: %w", index, err)
+		}
+	}
+	info, err := c.Index(ctx, index)
+	if client.IsNotFound(err) {
+		return nil // the first document makes it
+	}
+	if err != nil {
+		return err
+	}
+	table := false
+	for _, in := range inputs {
+		table = table || in.Format == loader.CSV || in.Format == loader.TSV
+	}
+	if !table {
+		return nil
+	}
+	s, err := readSchema(info.Schema)
+	if err != nil {
+		return err
+	}
+	known, err := loader.Columns(inputs)
+	if err != nil {
+		return err
+	}
+	for _, f := range s.Fields {
+		if t, ok := columnTypes[f.Type]; ok && types[f.Name] == "" && known[f.Name] {
+			types[f.Name] = t
+		}
+	}
+	return nil
+}
+
+// columnTypes says how a cell is sent for a field that is not text.
+var columnTypes = map[schema.Type]loader.Type{
+	schema.U64: loader.AsInteger, schema.I64: loader.AsInteger, schema.F64: loader.AsNumber, schema.Date: loader.AsDate,
+}
+
+// meter shows how a load goes: a bar on a terminal, else a line now and then.
+type meter struct {
+	w     io.Writer
+	stats *loader.Stats
+	total int64
+	began time.Time
+
+	bars *mpb.Progress
+	bar  *mpb.Bar
+	quit chan struct{}
+	wg   sync.WaitGroup
+}
+
+// plainEvery is the time between two lines where there is no terminal.
+const plainEvery = 5 * time.Second
+
+func newMeter(w io.Writer, stats *loader.Stats, total int64) *meter {
+	m := &meter{w: w, stats: stats, total: total, began: time.Now(), quit: make(chan struct{})}
+	every := plainEvery
+	if isTerminal(w) {
+		every = 100 * time.Millisecond
+		m.bars = mpb.New(mpb.WithOutput(w), mpb.WithWidth(40))
+		m.bar = m.bars.AddBar(total, mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return m.text() })),
+			mpb.AppendDecorators(decor.Percentage()), mpb.BarRemoveOnComplete())
+	}
+	m.wg.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-m.quit:
+				return
+			case <-tick.C:
+			}
+			if m.bar != nil {
+				m.bar.SetCurrent(min(m.stats.DiskBytes.Load(), max(m.total-1, 0)))
+			} else {
+				say(m.w, "%s\n", m.text())
+			}
+		}
+	})
+	return m
+}
+
+func (m *meter) text() string {
+	took := max(time.Since(m.began).Seconds(), 0.001)
+	n := m.stats.Indexed.Load()
+	s := fmt.Sprintf("%s documents, %s a second", thousands(n), thousands(int64(float64(n)/took)))
+	if r := m.stats.Rejected.Load(); r > 0 {
+		s += fmt.Sprintf(", %s rejected", thousands(r))
+	}
+	if r := m.stats.Retries.Load(); r > 0 {
+		s += fmt.Sprintf(", %s retries", thousands(r))
+	}
+	return s
+}
+
+// line prints a line between the pictures of the bar.
+func (m *meter) line(s string) {
+	if m.bars == nil {
+		say(m.w, "%s\n", s)
+		return
+	}
+	// A bar that is finished takes no more lines; then there is no picture to disturb either.
+	if _, err := fmt.Fprintf(m.bars, "%s\n", s); err != nil {
+		say(m.w, "%s\n", s)
+	}
+}
+
+func (m *meter) stop() {
+	close(m.quit)
+	m.wg.Wait()
+	if m.bar != nil {
+		m.bar.Abort(true)
+		m.bars.Wait()
+	}
+}

@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/weft-search/weft/internal/client"
+	"github.com/weft-search/weft/internal/node"
+)
+
+// serverFlags are what both servers can be told.
+type serverFlags struct {
+	MemtableMB    float64       `group:"limits" name:"memtable-mb" default:"64" help:"Memory in MiB at which an index writes a segment; fractions are allowed."`
+	MergeMBPerSec int64         `group:"limits" name:"merge-mb-per-sec" default:"64" help:"Bytes in MiB per second that background merging writes for each index; -1 for no limit."`
+	RequestMB     int64         `group:"limits" name:"request-mb" default:"256" help:"Memory in MiB for the bodies of all requests under way."`
+	MaxSearches   int           `group:"limits" default:"0" help:"Searches that run at once; 0 for four for each CPU."`
+	MaxWrites     int           `group:"limits" default:"64" help:"Single writes that are applied at once."`
+	MaxBulks      int           `group:"limits" default:"8" help:"Bulk loads that are taken at once."`
+	SlowSearch    time.Duration `group:"limits" default:"1s" help:"Searches that take longer are logged, without their text; -1s for none."`
+	DrainTimeout  time.Duration `group:"limits" default:"30s" help:"How long calls under way may go on when the server is told to end."`
+}
+
+func (f *serverFlags) config(io *IO, log *slog.Logger, http, dir string) (node.Config, error) {
+	const mib = 1 << 20
+	switch {
+	case !(f.MemtableMB > 0) || f.MemtableMB > 1<<20:
+		return node.Config{}, usage(fmt.Errorf("--memtable-mb: %v is not between 0 and %d", f.MemtableMB, 1<<20))
+	case f.MergeMBPerSec < -1 || f.MergeMBPerSec == 0 || f.MergeMBPerSec > 1<<20:
+		return node.Config{}, usage(fmt.Errorf("--merge-mb-per-sec: %d is neither -1 nor between 1 and %d", f.MergeMBPerSec, 1<<20))
+	case f.RequestMB < 1 || f.RequestMB > 1<<20:
+		return node.Config{}, usage(fmt.Errorf("--request-mb: %d is not between 1 and %d", f.RequestMB, 1<<20))
+	case f.DrainTimeout < 0:
+		return node.Config{}, usage(fmt.Errorf("--drain-timeout: %v is negative", f.DrainTimeout))
+	}
+	merge := f.MergeMBPerSec
+	if merge > 0 {
+		merge *= mib
+	}
+	return node.Config{
+		DataDir: dir, HTTPAddr: http, Version: versionOf(io.Version).Version, Log: log, SlowSearch: f.SlowSearch,
+		Limits: node.Limits{Searches: f.MaxSearches, Writes: f.MaxWrites, Bulks: f.MaxBulks, RequestBytes: f.RequestMB * mib},
+		Engine: node.Engine{MemtableBytes: int64(f.MemtableMB * mib), MergeBytesPerSec: merge},
+	}, nil
+}
+
+// serve runs a node until ctx ends or it fails, and calls ready, if not nil, in between. It prints a line for the listener once it
+// is bound. What ready returns ends the node.
+func (f *serverFlags) serve(ctx context.Context, io *IO, cfg node.Config, ready func(ctx context.Context, addr string) error) (err error) {
+	n, err := node.New(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// The deadline is not ctx's: that one has ended, and calls under way are to end well.
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.DrainTimeout)
+		defer cancel()
+		if cerr := n.Close(drain); cerr != nil {
+			err = errors.Join(err, fmt.Errorf("stop server: %w", cerr))
+		}
+	}()
+	if err := n.Start(ctx); err != nil {
+		return err
+	}
+	say(io.Stdout, "listening http %s\n", n.Addr())
+	done := make(chan error, 1)
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	if ready != nil {
+		go func() { done <- ready(running, n.Addr()) }()
+	}
+	select {
+	case <-ctx.Done():
+		cfg.Log.Info("draining", "cause", context.Cause(ctx))
+		if ready != nil {
+			return dropCanceled(<-done)
+		}
+		return nil
+	case <-n.Done():
+		stop()
+		if ready != nil {
+			return errors.Join(n.Err(), dropCanceled(<-done))
+		}
+		return n.Err()
+	case err := <-done:
+		if err != nil || ctx.Err() != nil {
+			return dropCanceled(err)
+		}
+	}
+	// ready has done its work and the server goes on.
+	select {
+	case <-ctx.Done():
+		cfg.Log.Info("draining", "cause", context.Cause(ctx))
+		return nil
+	case <-n.Done():
+		return n.Err()
+	}
+}
+
+// dropCanceled turns an end that was asked for into none.
+func dropCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+type nodeCmd struct {
+	HTTP    string `name:"http" placeholder:"ADDR" help:"Address to serve HTTP on, host:port; port 0 picks a free one."`
+	DataDir string `required:"" type:"path" placeholder:"DIR" help:"Folder that holds the indexes. It is made if absent; one process at a time may use it."`
+	serverFlags
+}
+
+// Help is shown below the usage line.
+func (*nodeCmd) Help() string {
+	return `Serves every index in the data folder until it is told to end (SIGINT or SIGTERM); a second signal ends it at once. Writes are
+on disk when they are acknowledged, so neither loses anything. Prints "listening http ADDR" once it takes connections; /readyz
+answers 200 once all indexes are open.
+
+Examples:
+  weft node --http 127.0.0.1:7700 --data-dir /var/lib/weft
+  weft node --http 0.0.0.0:7700 --data-dir data --memtable-mb 256 --log-level warn`
+}
+
+// Run serves.
+func (n *nodeCmd) Run(ctx context.Context, glob *globals, io *IO) error {
+	if n.HTTP == "" {
+		return usage(errors.New("nothing to serve: give an address with --http"))
+	}
+	log, err := glob.logger(io)
+	if err != nil {
+		return err
+	}
+	cfg, err := n.config(io, log, n.HTTP, n.DataDir)
+	if err != nil {
+		return err
+	}
+	return n.serve(ctx, io, cfg, nil)
+}
+
+type devCmd struct {
+	HTTP      string `name:"http" placeholder:"ADDR" default:"127.0.0.1:7700" help:"Address to serve HTTP on, host:port; port 0 picks a free one."`
+	DataDir   string `type:"path" placeholder:"DIR" help:"Folder that holds the indexes. Without it a temporary one is used that goes at exit."`
+	Demo      bool   `help:"Index the documentation of Go's standard library and print three searches to try."`
+	DemoPath  string `type:"path" placeholder:"DIR" help:"Folder of Go source, text or Markdown to index instead; implies --demo."`
+	DemoCheck bool   `help:"Index the demo, run its three searches, print what they find, and end; implies --demo."`
+	serverFlags
+}
+
+// Help is shown below the usage line.
+func (*devCmd) Help() string {
+	return `Runs a whole weft in one process: one shard, one copy. Made to try it and to develop against it; nothing needs to be set up.
+
+Examples:
+  weft dev --demo
+  weft dev --demo --demo-path ~/src/project
+  weft dev --http 127.0.0.1:0 --data-dir data`
+}
+
+// Run serves, with the demo if asked for.
+func (d *devCmd) Run(ctx context.Context, glob *globals, io *IO) (err error) {
+	if d.HTTP == "" {
+		return usage(errors.New("--http is empty"))
+	}
+	log, err := glob.logger(io)
+	if err != nil {
+		return err
+	}
+	var ready func(context.Context, string) error
+	if d.Demo || d.DemoPath != "" || d.DemoCheck {
+		// Before anything is started, so that a missing source is the only thing said.
+		src, err := findDemo(ctx, d.DemoPath)
+		if err != nil {
+			return err
+		}
+		ready = func(ctx context.Context, addr string) error {
+			c, err := client.New("http://"+dialable(addr), client.Options{})
+			if err != nil {
+				return err
+			}
+			defer c.CloseIdle()
+			demo := &demoRun{io: io, client: c, index: glob.Index, src: src, check: d.DemoCheck}
+			if err := demo.run(ctx); err != nil {
+				return fmt.Errorf("demo: %w", err)
+			}
+			if d.DemoCheck {
+				return errDemoChecked
+			}
+			return nil
+		}
+	}
+	dir := d.DataDir
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "weft-dev-"); err != nil {
+			return fmt.Errorf("make temporary data folder: %w", err)
+		}
+		defer func() {
+			if rerr := os.RemoveAll(dir); rerr != nil {
+				err = errors.Join(err, fmt.Errorf("remove temporary data folder: %w", rerr))
+			}
+		}()
+	}
+	cfg, err := d.config(io, log, d.HTTP, dir)
+	if err != nil {
+		return err
+	}
+	if err = d.serve(ctx, io, cfg, ready); errors.Is(err, errDemoChecked) {
+		err = nil
+	}
+	return err
+}
+
+// errDemoChecked ends a server whose demo was only to be checked.
+var errDemoChecked = errors.New("the demo was checked")
+
+// dialable is an address under which a listener can be called from the same machine.
+func dialable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
