@@ -171,6 +171,9 @@ func (c *debian) open(tb testing.TB, sources bool) *Reader {
 
 // The index of the Debian descriptions stays within its size, and the sections tell where it goes.
 func TestDebianSize(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the size does not depend on the race detector, which makes this slow")
+	}
 	c := getDebian(t)
 	r := c.open(t, false)
 	t.Logf("%d documents, %d tokens, %d postings, %d terms: %d bytes", len(c.keys), c.tokens, c.total, len(c.terms), r.Size())

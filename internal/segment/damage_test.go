@@ -225,9 +225,9 @@ func mutate(rng *rand.Rand, b []byte) []byte {
 
 // Damage under true checksums, as a fault in memory before writing would leave, never panics.
 func TestDamageUnderChecksums(t *testing.T) {
-	n := 1500
+	n := 400
 	if testing.Short() {
-		n = 200
+		n = 100
 	}
 	files := [][]byte{smallModel(1).bytes(t), smallModel(2).bytes(t), modelList(rand.New(rand.NewPCG(14, 0)), 3000, .7, 3).bytes(t)}
 	rng := rand.New(rand.NewPCG(15, 15))

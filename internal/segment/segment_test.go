@@ -63,7 +63,7 @@ func TestLists(t *testing.T) {
 		maxFreq int
 	}{
 		{1, 1, 1}, {1, 1, 8}, {1, 1, 9}, {1, 1, 127}, {3, 1, 128}, {1, 1, 300}, {10, 1, 1}, {127, 1, 1}, {128, 1, 1}, {129, 1, 1},
-		{127, 1, 50}, {16, 1, 40}, {5000, .5, 2}, {5000, .05, 300}, {5000, .01, 10}, {256, 1, 200}, {40000, .02, 3}, {1000, 1, 1},
+		{127, 1, 50}, {16, 1, 40}, {1500, .5, 2}, {2000, .1, 300}, {3000, .01, 10}, {256, 1, 200}, {1000, 1, 1},
 	} {
 		rng := rand.New(rand.NewPCG(7, uint64(i)))
 		m := modelList(rng, c.n, c.share, c.maxFreq)
@@ -390,10 +390,10 @@ func TestWriterRefuses(t *testing.T) {
 // An error of the stream comes out of Finish wherever it happens.
 func TestWriterStreamFails(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 11))
-	m := randomModel(rng, 3000)
+	m := randomModel(rng, 1000)
 	full := errors.New("disk is full")
 	size := len(m.bytes(t))
-	for left := 0; left < size; left += 1 + size/23 {
+	for left := 0; left < size; left += 1 + size/11 {
 		if _, err := m.write(NewWriter(&failingWriter{left: left, err: full}, WriterOptions{}), false); !errors.Is(err, full) {
 			t.Fatalf("after %d bytes: %v", left, err)
 		}
