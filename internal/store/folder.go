@@ -219,7 +219,7 @@ func (f *Folder) hash(p string) (tag string, err error) {
 }
 
 // open opens an object and describes it; the etag only if wanted.
-func (f *Folder) open(ctx context.Context, key string, tag bool) (r vfs.File, in Info, err error) {
+func (f *Folder) open(ctx context.Context, key string, tag bool) (_ vfs.File, in Info, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, in, fmt.Errorf("get %s: %w", key, err)
 	}
@@ -233,7 +233,8 @@ func (f *Folder) open(ctx context.Context, key string, tag bool) (r vfs.File, in
 	if err != nil {
 		return nil, in, fmt.Errorf("get %s: %w", key, err)
 	}
-	if r, err = f.fsys.Open(p); err != nil {
+	r, err := f.fsys.Open(p)
+	if err != nil {
 		return nil, in, wrap("get", key, err)
 	}
 	defer func() {
