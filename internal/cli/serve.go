@@ -16,12 +16,12 @@ import (
 // serverFlags are what both servers can be told.
 type serverFlags struct {
 	MemtableMB    float64       `group:"limits" name:"memtable-mb" default:"64" help:"Memory in MiB at which an index writes a segment; fractions are allowed."`
-	MergeMBPerSec int64         `group:"limits" name:"merge-mb-per-sec" default:"64" help:"Bytes in MiB per second that background merging writes for each index; -1 for no limit."`
+	MergeMBPerSec int64         `group:"limits" name:"merge-mb-per-sec" default:"64" help:"Bytes in MiB per second that background merging writes for each index; 0 for no limit."`
 	RequestMB     int64         `group:"limits" name:"request-mb" default:"256" help:"Memory in MiB for the bodies of all requests under way."`
 	MaxSearches   int           `group:"limits" default:"0" help:"Searches that run at once; 0 for four for each CPU."`
 	MaxWrites     int           `group:"limits" default:"64" help:"Single writes that are applied at once."`
 	MaxBulks      int           `group:"limits" default:"8" help:"Bulk loads that are taken at once."`
-	SlowSearch    time.Duration `group:"limits" default:"1s" help:"Searches that take longer are logged, without their text; -1s for none."`
+	SlowSearch    time.Duration `group:"limits" default:"1s" help:"Searches that take longer are logged, without their text; 0s for none."`
 	DrainTimeout  time.Duration `group:"limits" default:"30s" help:"How long calls under way may go on when the server is told to end."`
 }
 
@@ -30,19 +30,27 @@ func (f *serverFlags) config(io *IO, log *slog.Logger, http, dir string) (node.C
 	switch {
 	case !(f.MemtableMB > 0) || f.MemtableMB > 1<<20:
 		return node.Config{}, usage(fmt.Errorf("--memtable-mb: %v is not between 0 and %d", f.MemtableMB, 1<<20))
-	case f.MergeMBPerSec < -1 || f.MergeMBPerSec == 0 || f.MergeMBPerSec > 1<<20:
-		return node.Config{}, usage(fmt.Errorf("--merge-mb-per-sec: %d is neither -1 nor between 1 and %d", f.MergeMBPerSec, 1<<20))
+	case f.MergeMBPerSec < 0 || f.MergeMBPerSec > 1<<20:
+		return node.Config{}, usage(fmt.Errorf("--merge-mb-per-sec: %d is not between 0 and %d", f.MergeMBPerSec, 1<<20))
+	case f.SlowSearch < 0:
+		return node.Config{}, usage(fmt.Errorf("--slow-search: %v is negative", f.SlowSearch))
+	case f.MaxSearches < 0 || f.MaxWrites < 1 || f.MaxBulks < 1:
+		return node.Config{}, usage(errors.New("--max-searches, --max-writes, --max-bulks: too small"))
 	case f.RequestMB < 1 || f.RequestMB > 1<<20:
 		return node.Config{}, usage(fmt.Errorf("--request-mb: %d is not between 1 and %d", f.RequestMB, 1<<20))
 	case f.DrainTimeout < 0:
 		return node.Config{}, usage(fmt.Errorf("--drain-timeout: %v is negative", f.DrainTimeout))
 	}
-	merge := f.MergeMBPerSec
-	if merge > 0 {
-		merge *= mib
+	// The engine takes a negative number for none and zero for its own default.
+	merge, slow := f.MergeMBPerSec*mib, f.SlowSearch
+	if merge == 0 {
+		merge = -1
+	}
+	if slow == 0 {
+		slow = -1
 	}
 	return node.Config{
-		DataDir: dir, HTTPAddr: http, Version: versionOf(io.Version).Version, Log: log, SlowSearch: f.SlowSearch,
+		DataDir: dir, HTTPAddr: http, Version: versionOf(io.Version).Version, Log: log, SlowSearch: slow,
 		Limits: node.Limits{Searches: f.MaxSearches, Writes: f.MaxWrites, Bulks: f.MaxBulks, RequestBytes: f.RequestMB * mib},
 		Engine: node.Engine{MemtableBytes: int64(f.MemtableMB * mib), MergeBytesPerSec: merge},
 	}, nil

@@ -289,7 +289,7 @@ func TestAcknowledgedWritesSurviveKill(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	dir := t.TempDir()
 	// A memtable of 256 KiB is full after a few hundred documents.
-	flags := []string{"--memtable-mb", "0.25", "--merge-mb-per-sec", "-1"}
+	flags := []string{"--memtable-mb", "0.25", "--merge-mb-per-sec", "0"}
 
 	ws := make([]*writer, writers)
 	for i := range ws {
