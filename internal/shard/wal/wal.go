@@ -74,7 +74,8 @@ type request struct {
 // maxSpare is the largest buffer, in bytes, that is kept for the next group.
 const maxSpare = 4 << 20
 
-// Open recovers the log in dir, or begins one. It cuts a torn tail and makes all that is left durable before it returns.
+// Open recovers the log in dir, or begins one. It cuts a torn tail and makes all that is left durable before it returns. On a full disk
+// an existing log opens too, but may refuse records as after a write that ran out of space (see Err).
 // Errors: *CorruptError, ErrNewerFormat, or the file system's.
 func Open(fsys vfs.FS, dir string, o Options) (*Log, error) {
 	o.ensureDefaults()
@@ -141,7 +142,10 @@ func (l *Log) recoverTail() error {
 	l.mu.lastSeq, l.size, l.durable, l.marked = t.lastSeq, t.end, t.end, t.mark
 	l.torn = torn
 	if !l.marked {
-		if err := l.mark(); err != nil {
+		switch err := l.mark(); {
+		case errors.Is(err, ErrNoSpace):
+			l.mu.err = err // the disk is full: what is there can still be read
+		case err != nil:
 			return errors.Join(fmt.Errorf("open log: %w", err), l.f.Close())
 		}
 	}

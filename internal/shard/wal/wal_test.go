@@ -771,6 +771,29 @@ func TestProbeAfterNoSpace(t *testing.T) {
 	}
 }
 
+func TestOpenOnFullDisk(t *testing.T) {
+	whole, want := smallLog(t)
+	disk := memfs.New(nil)
+	putFile(t, disk, "log/"+fileName(1), whole[:len(whole)-recordSize]) // without the last mark
+	fsys := faultfs.New(disk)
+	fsys.Inject(faultfs.From(1, faultfs.Write|faultfs.Create, faultfs.NoSpace))
+	l := mustOpen(t, fsys, Options{})
+	defer mustClose(t, l)
+	if got := mustContents(t, l); !slices.Equal(got, want) {
+		t.Fatalf("%q", got)
+	}
+	if _, err := l.Append(t.Context(), []byte("x")); !errors.Is(err, ErrNoSpace) {
+		t.Fatalf("%v", err)
+	}
+	fsys.Inject(nil)
+	if err := l.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if seq := mustAppend(t, l, "x"); seq != uint64(len(want)+1) {
+		t.Fatalf("number %d", seq)
+	}
+}
+
 // TestCrashLoop cuts the power again and again under writers, and follows one log through all of it.
 func TestCrashLoop(t *testing.T) {
 	for seed := range uint64(40) {

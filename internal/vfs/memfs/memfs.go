@@ -134,7 +134,7 @@ func crashData(n *node, rng *rand.Rand) []byte {
 	for _, ch := range n.unsynced[:k] {
 		data = apply(data, ch)
 	}
-	if k < len(n.unsynced) && n.unsynced[k].data != nil {
+	if k < len(n.unsynced) && n.unsynced[k].data != nil && rng.IntN(2) == 0 {
 		torn := n.unsynced[k]
 		torn.data = torn.data[:rng.IntN(len(torn.data)+1)]
 		data = apply(data, torn)
