@@ -375,18 +375,34 @@ func (s *Shard) commitAll() {
 	<-s.lead
 }
 
-// commitQueue writes the queued records with one fsync and makes the writes visible, in order. It needs the lead.
+// maxGroup bounds the bytes that go to the log in one call, unless a single record is larger.
+const maxGroup = 16 << 20
+
+// commitQueue writes the records that are queued now, with as few fsyncs as may be, and makes the writes visible, in order. It
+// needs the lead.
 func (s *Shard) commitQueue() {
 	s.mu.Lock()
 	queue := s.mu.queue
 	s.mu.queue = nil
+	s.mu.Unlock()
+	for len(queue) > 0 {
+		n, size := 0, 0
+		for n < len(queue) && (n == 0 || size+len(queue[n].payload) <= maxGroup) {
+			size += len(queue[n].payload)
+			n++
+		}
+		s.commitGroup(queue[:n])
+		queue = queue[n:]
+	}
+}
+
+// commitGroup brings some writes to their end.
+func (s *Shard) commitGroup(group []*write) {
+	s.mu.Lock()
 	failed := s.mu.readOnly
 	s.mu.Unlock()
-	if len(queue) == 0 {
-		return
-	}
 	var payloads [][]byte
-	for _, wr := range queue {
+	for _, wr := range group {
 		if wr.payload != nil {
 			payloads = append(payloads, wr.payload)
 		}
@@ -407,7 +423,7 @@ func (s *Shard) commitQueue() {
 		failed = s.failLocked(fmt.Errorf("log gave number %d to a record after %d", first, s.mu.seq), false)
 	}
 	frozen := false
-	for _, wr := range queue {
+	for _, wr := range group {
 		if failed != nil {
 			wr.err = failed
 			continue
@@ -416,7 +432,7 @@ func (s *Shard) commitQueue() {
 		frozen = frozen || wr.freeze != nil
 	}
 	s.mu.Unlock()
-	for _, wr := range queue {
+	for _, wr := range group {
 		close(wr.done)
 	}
 	if failed != nil {

@@ -89,7 +89,7 @@ func (s *Shard) openSegment(ctx context.Context, meta store.Segment, verify segm
 			meta.ID, meta.Object, r.NumDocs(), r.Size(), meta.Docs, meta.Bytes, ErrDamaged)
 		return nil, errors.Join(err, r.Close())
 	}
-	return newSegmentFile(meta, r, func(err error) { s.backgroundErr("close segment", err) }), nil
+	return newSegmentFile(meta, r, s.log), nil
 }
 
 func (s *Shard) openReader(ctx context.Context, meta store.Segment, verify segment.VerifyMode) (_ *segment.Reader, err error) {
@@ -245,10 +245,14 @@ const uncertainTries = 5
 // publish moves the head. A lost race makes the shard read-only: somebody else owns it now. So does an outcome that cannot be
 // learnt, since going on from either version could undo the other. It needs manifestMu.
 func (s *Shard) publish(ctx context.Context, m *store.Manifest) (*store.Version, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ctx = context.WithoutCancel(ctx) // a cancelled publication could leave the outcome open
 	prev := s.version
 	v, err := s.catalog.Publish(ctx, prev, m)
 	for try := 0; errors.Is(err, store.ErrUncertain) && try < uncertainTries; try++ {
-		now, rerr := s.catalog.Open(context.WithoutCancel(ctx), s.name)
+		now, rerr := s.catalog.Open(ctx, s.name)
 		switch {
 		case rerr != nil:
 			err = fmt.Errorf("%w: %w", err, rerr)

@@ -344,6 +344,43 @@ func TestFullDiskHeals(t *testing.T) {
 	}
 }
 
+// TestLostFreezeHeals loses the mark of a frozen memtable together with the write before it.
+func TestLostFreezeHeals(t *testing.T) {
+	fsys := faultfs.New(memfs.New(nil))
+	s := open(t, config(t, fsys))
+	r := rand.New(rand.NewPCG(1, 2))
+	m := model{}
+	for range 5 {
+		m.apply(t, s, 0, randomOps(r, 40)...)
+	}
+	lost := &write{payload: appendDelete(nil, "x"), mem: s.writeMu.active, done: make(chan struct{})}
+	s.writeMu.Lock()
+	s.enqueue(lost)
+	s.freeze()
+	s.writeMu.Unlock()
+	fsys.Inject(faultfs.From(1, faultfs.Space, faultfs.NoSpace))
+	if err := s.await(lost); !errors.Is(err, ErrReadOnly) {
+		t.Fatalf("write on a full disk: %v", err)
+	}
+	if err := s.Flush(t.Context()); !errors.Is(err, ErrReadOnly) {
+		t.Fatalf("flush on a full disk: %v", err)
+	}
+	fsys.Inject(nil)
+	if err := s.wal.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.heal()
+	for range 3 {
+		m.apply(t, s, 0, randomOps(r, 40)...)
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sn := s.Snapshot()
+		m.verify(t, sn)
+		sn.Release()
+	}
+}
+
 // TestSecondOwner opens a shard twice, and lets another process move its head.
 func TestSecondOwner(t *testing.T) {
 	fsys := memfs.New(nil)

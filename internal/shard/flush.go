@@ -33,9 +33,11 @@ func (s *Shard) flush(ctx context.Context, all bool) error {
 		err = s.flushFrozen(ctx)
 	}
 	s.mu.Lock()
-	s.mu.flushErr = err
-	if err == nil {
-		s.mu.lastErr = ""
+	switch {
+	case err == nil:
+		s.mu.flushErr, s.mu.lastErr = nil, ""
+	case ctx.Err() == nil: // a caller who left is not a reason to refuse writes
+		s.mu.flushErr = err
 	}
 	readOnly := s.mu.readOnly
 	s.mu.Unlock()

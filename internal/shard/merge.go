@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/weft-search/weft/internal/segment"
@@ -35,6 +36,9 @@ func (s *Shard) Merge(ctx context.Context, maxSegments int) error {
 			return nil
 		}
 		p, err := s.mergeParts(ctx, pick(parts, task), nil)
+		if errors.Is(err, errReplan) {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("merge: %w", err)
 		}
@@ -61,12 +65,21 @@ func pick(parts []*part, task []int) []*part {
 	return out
 }
 
+// errReplan says that a flush dropped a segment between planning and merging.
+var errReplan = errors.New("segment is gone")
+
 // mergeParts merges segments into one and commits. It leaves out what is dead in the manifest, no more: a manifest holds only
 // what its log position says. It returns the new part, nil if no document was left. It needs mergeMu.
 func (s *Shard) mergeParts(ctx context.Context, parts []*part, limit func(n int) error) (_ *part, err error) {
 	rep := replacement{sources: parts}
 	var sources []segment.MergeSource
 	s.mu.Lock()
+	for _, p := range parts {
+		if !slices.Contains(s.mu.segments, p) {
+			s.mu.Unlock()
+			return nil, errReplan
+		}
+	}
 	for _, p := range parts {
 		rep.from = append(rep.from, p.committed)
 		src := segment.MergeSource{R: p.seg.r}
@@ -177,7 +190,9 @@ func (s *Shard) mergeOnce(ctx context.Context, policy mergePolicy) (again bool, 
 		return false, nil
 	}
 	pace := pacer{ctx: ctx, rate: s.cfg.MergeBytesPerSec, start: time.Now()}
-	_, err = s.mergeParts(ctx, pick(parts, plan[0]), pace.wait)
+	if _, err = s.mergeParts(ctx, pick(parts, plan[0]), pace.wait); errors.Is(err, errReplan) {
+		err = nil
+	}
 	return true, err
 }
 

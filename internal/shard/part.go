@@ -104,7 +104,9 @@ func (p *part) killLocked(doc uint32) {
 		return
 	}
 	for _, field := range p.seg.text {
-		subtract(field, p.seg.r.Lengths(field)[doc])
+		if lens := p.seg.r.Lengths(field); int(doc) < len(lens) { // else the segment is damaged and says so
+			subtract(field, lens[doc])
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,11 +22,11 @@ type segmentFile struct {
 	filter *keyFilter
 	deaths deathCounts
 	refs   atomic.Int32 // >= 1 while in use
-	onErr  func(error)  // told when closing fails
+	log    *slog.Logger
 }
 
-func newSegmentFile(meta store.Segment, r *segment.Reader, onErr func(error)) *segmentFile {
-	f := &segmentFile{meta: meta, r: r, onErr: onErr}
+func newSegmentFile(meta store.Segment, r *segment.Reader, log *slog.Logger) *segmentFile {
+	f := &segmentFile{meta: meta, r: r, log: log}
 	for _, m := range r.Fields() {
 		if m.Inverted {
 			f.text = append(f.text, m.ID)
@@ -46,7 +47,7 @@ func (f *segmentFile) retain() { f.refs.Add(1) }
 func (f *segmentFile) release() {
 	if f.refs.Add(-1) == 0 {
 		if err := f.r.Close(); err != nil {
-			f.onErr(fmt.Errorf("close segment %s: %w", f.meta.ID, err))
+			f.log.Warn("close segment", "segment", f.meta.ID, "err", err)
 		}
 	}
 }
