@@ -86,8 +86,8 @@ func (w *writer) key() string { return fmt.Sprintf("%s-%03d", w.name, w.rng.IntN
 // errUnknown is an error of the program and not of the crash.
 var errUnknown = errors.New("unexpected answer")
 
-// write makes one call. It returns false when the server is gone.
-func (w *writer) write(ctx context.Context, c *client.Client) (bool, error) {
+// write makes one call, and calls acked if it was acknowledged. It returns false when the server is gone.
+func (w *writer) write(ctx context.Context, c *client.Client, acked func()) (bool, error) {
 	w.calls++
 	var changes []change
 	var call func() (int, error) // number of documents refused
@@ -141,9 +141,11 @@ func (w *writer) write(ctx context.Context, c *client.Client) (bool, error) {
 	case errors.Is(err, errUnknown):
 		return false, err
 	case errors.As(err, &p):
-		if _, ok := p.Refused(); ok {
+		if wait, ok := p.Refused(); ok {
+			// Before any effect. What the server asks for is cut short: it is to be kept busy.
 			w.refused++
-			return true, nil // before any effect
+			<-time.After(min(wait, 20*time.Millisecond))
+			return true, nil
 		}
 		return false, fmt.Errorf("%w: %w", errUnknown, err)
 	case err != nil:
@@ -155,6 +157,7 @@ func (w *writer) write(ctx context.Context, c *client.Client) (bool, error) {
 	for _, ch := range changes {
 		w.set(ch)
 	}
+	acked()
 	return true, nil
 }
 
@@ -288,8 +291,8 @@ func TestAcknowledgedWritesSurviveKill(t *testing.T) {
 	t.Logf("seed %d, %d rounds", seed, rounds)
 	rng := rand.New(rand.NewPCG(seed, 99))
 	dir := t.TempDir()
-	// A memtable of 256 KiB is full after a few hundred documents.
-	flags := []string{"--memtable-mb", "0.25", "--merge-mb-per-sec", "0"}
+	// A memtable of 512 KiB is full after some hundred documents.
+	flags := []string{"--memtable-mb", "0.5", "--merge-mb-per-sec", "0"}
 
 	ws := make([]*writer, writers)
 	for i := range ws {
@@ -340,13 +343,14 @@ func TestAcknowledgedWritesSurviveKill(t *testing.T) {
 		for i, w := range ws {
 			wg.Go(func() {
 				for {
-					ok, err := w.write(ctx, p.client)
+					ok, err := w.write(ctx, p.client, func() {
+						if acks.Add(1) == n {
+							close(reached)
+						}
+					})
 					if !ok {
 						errs[i] = err
 						return
-					}
-					if acks.Add(1) == n {
-						close(reached)
 					}
 				}
 			})
