@@ -19,6 +19,7 @@ import (
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/text"
+	"github.com/weft-search/weft/internal/vfs"
 
 	"github.com/weft-search/weft/bench/internal/peer"
 )
@@ -40,13 +41,32 @@ func main() {
 
 type engine struct{}
 
+// unsyncedLog is the file system of the operating system, but for the log, which is not waited for: the records of a
+// batch are handed to the system, as by the other engines, which make documents safe only when they commit. Segments and
+// the manifest are synced.
+type unsyncedLog struct{ vfs.FS }
+
+// Append opens a file of the log: nothing else is appended to.
+func (u unsyncedLog) Append(path string) (vfs.File, error) {
+	f, err := u.FS.Append(path)
+	if err != nil {
+		return nil, err
+	}
+	return unsyncedFile{f}, nil
+}
+
+type unsyncedFile struct{ vfs.File }
+
+func (unsyncedFile) Sync() error { return nil }
+
 func config(dir string) shard.Config {
 	return shard.Config{
 		Dir: dir,
+		FS:  unsyncedLog{vfs.OS},
 		Schema: &schema.Schema{
 			Name: "bench",
 			Fields: []schema.Field{
-				{Name: "id", Type: schema.Text, Tokenizer: "raw", Primary: true},
+				{Name: "id", Type: schema.Text, Tokenizer: "raw", Primary: true, Fast: true, Indexed: true, K1: schema.DefaultK1, B: schema.DefaultB},
 				bodyID: {Name: field, Type: schema.Text, Tokenizer: tokenizer, Indexed: true,
 					Positions: schema.TokenPositions, K1: schema.DefaultK1, B: schema.DefaultB},
 			},
