@@ -35,8 +35,10 @@ type Folder struct {
 	root string
 	lock io.Closer // nil when read-only
 	mu   struct {
-		sync.Mutex                 // held from the check of a condition until the name is durable
-		unsure     map[string]bool // folders whose sync failed: what can be seen in them may vanish at a crash
+		sync.Mutex // held from the check of a condition until the name is durable
+		// sure holds the folders whose names are durable. In any other, what is seen may vanish at a crash: its last sync failed, perhaps that
+		// of a process before this one.
+		sure map[string]bool
 	}
 }
 
@@ -66,7 +68,7 @@ func OpenFolder(root string, o FolderOptions) (*Folder, error) {
 		return nil, fmt.Errorf("open store %s: %w", root, err)
 	}
 	f.lock = lock
-	f.mu.unsure = map[string]bool{}
+	f.mu.sure = map[string]bool{}
 	return f, nil
 }
 
@@ -153,7 +155,7 @@ func (w *folderWriter) Commit(ctx context.Context, c Condition) (string, error) 
 	})
 	if locked {
 		if errors.Is(err, ErrUncertain) {
-			w.f.mu.unsure[path.Dir(w.path)] = true
+			delete(w.f.mu.sure, path.Dir(w.path))
 		}
 		w.f.mu.Unlock()
 	}
@@ -170,15 +172,19 @@ func etag(h *xxh3.Hasher) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// settle makes sure that what is seen in a folder is durable. f.mu is held.
+// settle makes sure that the names seen in a folder are durable, so that nobody builds on one that is not. f.mu is held.
 func (f *Folder) settle(dir string) error {
-	if !f.mu.unsure[dir] {
+	if f.lock == nil || f.mu.sure[dir] {
 		return nil
 	}
-	if err := f.fsys.SyncDir(dir); err != nil {
+	err := f.fsys.SyncDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil // there is nothing to see
+	}
+	if err != nil {
 		return fmt.Errorf("%w: an earlier write: %w", ErrUncertain, err)
 	}
-	delete(f.mu.unsure, dir)
+	f.mu.sure[dir] = true
 	return nil
 }
 
@@ -321,7 +327,7 @@ func (f *Folder) Delete(ctx context.Context, key string) error {
 		return err
 	}
 	if err := f.fsys.SyncDir(path.Dir(p)); err != nil {
-		f.mu.unsure[path.Dir(p)] = true
+		delete(f.mu.sure, path.Dir(p))
 		return fmt.Errorf("delete %s: %w: %w", key, ErrUncertain, err)
 	}
 	return nil
