@@ -153,7 +153,7 @@ func (m *merger) fields() ([]FieldMeta, error) {
 			if !ok {
 				fields = slices.Insert(fields, i, FieldMeta{ID: f.ID, Name: f.Name})
 			} else if fields[i].Name != f.Name {
-				return nil, fmt.Errorf("field %d is %q in one and %q in another", f.ID, fields[i].Name, f.Name)
+				return nil, fmt.Errorf("field %d is %q in one segment and %q in another: %w", f.ID, fields[i].Name, f.Name, ErrOrder)
 			}
 		}
 	}

@@ -97,6 +97,23 @@ func TestMergeIsFresh(t *testing.T) {
 			}
 			t.Fatalf("seed %d: merged segment has %d bytes, fresh one %d, and they differ", seed, buf.Len(), len(fresh))
 		}
+		// So does a merge in two steps.
+		var steps []MergeSource
+		for _, part := range [][]MergeSource{sources[:len(sources)/2], sources[len(sources)/2:]} {
+			var buf bytes.Buffer
+			if _, _, err := Merge(context.Background(), &buf, part, MergeOptions{}); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			r, err := FromBytes("step", buf.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			steps = append(steps, MergeSource{R: r})
+		}
+		buf.Reset()
+		if _, _, err := Merge(context.Background(), &buf, steps, MergeOptions{}); err != nil || !bytes.Equal(buf.Bytes(), fresh) {
+			t.Fatalf("seed %d: merged in two steps the segment differs: %v", seed, err)
+		}
 	}
 }
 
@@ -152,5 +169,58 @@ func TestMergeRefuses(t *testing.T) {
 	}
 	if _, _, err := Merge(ctx, &bytes.Buffer{}, []MergeSource{{R: r}}, MergeOptions{}); !errors.Is(err, errNoSources) {
 		t.Errorf("sources out of nothing: %v", err)
+	}
+}
+
+func TestMergeRefusesOtherNames(t *testing.T) {
+	var sources []MergeSource
+	for _, name := range []string{"a", "b"} {
+		var buf bytes.Buffer
+		w := NewWriter(&buf, WriterOptions{NoSources: true})
+		w.Begin(1, []FieldMeta{{ID: 4, Name: name}})
+		w.Key([]byte(name), 1)
+		w.NumColumn(4, nil, []uint64{1})
+		if _, err := w.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		r, err := FromBytes(name, buf.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources = append(sources, MergeSource{R: r})
+	}
+	if _, _, err := Merge(context.Background(), &bytes.Buffer{}, sources, MergeOptions{}); !errors.Is(err, ErrOrder) {
+		t.Errorf("one field with two names: %v", err)
+	}
+}
+
+// A merge of a damaged segment fails with the damage, wherever it is, or makes a segment that reads well.
+func TestMergeOfDamaged(t *testing.T) {
+	good := smallModel(6).bytes(t)
+	rng := rand.New(rand.NewPCG(18, 18))
+	failed := 0
+	for range 150 {
+		b := mutate(rng, bytes.Clone(good))
+		reseal(b)
+		r, err := FromBytes("damaged", b)
+		if err != nil {
+			continue
+		}
+		var buf bytes.Buffer
+		if _, _, err := Merge(context.Background(), &buf, []MergeSource{{R: r}}, MergeOptions{WriterOptions: WriterOptions{NoSources: !r.HasSources()}}); err != nil {
+			failed++
+			continue
+		}
+		m, err := FromBytes("merged", buf.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		exercise(m)
+		if err := m.Err(); err != nil {
+			t.Fatalf("merge passes damage on: %v", err)
+		}
+	}
+	if failed == 0 {
+		t.Error("no damage was noticed")
 	}
 }

@@ -142,18 +142,6 @@ func (c *colBuilder) block(docs int, starts []uint32, values []uint64) {
 	c.values += uint64(len(values))
 }
 
-// all adds every document of a column.
-func (c *colBuilder) all(docs int, starts []uint32, values []uint64) {
-	for d := 0; d < docs; d += ColumnBlock {
-		n := min(ColumnBlock, docs-d)
-		if starts == nil {
-			c.block(n, nil, values[d:d+n])
-		} else {
-			c.block(n, starts[d:d+n+1], values[starts[d]:starts[d+n]])
-		}
-	}
-}
-
 func (c *colBuilder) drain() []byte {
 	b := c.data
 	c.taken += uint64(len(b))

@@ -14,9 +14,9 @@ const (
 	presenceTail = 24
 )
 
-// appendPresence appends a set section for ascending docs of a segment of numDocs documents.
-func appendPresence(dst []byte, numDocs uint32, docs []uint32) []byte {
-	start := len(dst)
+// encodePresence makes the section of a set of ascending docs in a segment of numDocs documents, in the memory of dst.
+func encodePresence(dst []byte, numDocs uint32, docs []uint32) []byte {
+	dst = dst[:0]
 	chunks := (int(numDocs) + chunkDocs - 1) / chunkDocs
 	var index []byte
 	count := len(docs)
@@ -28,7 +28,7 @@ func appendPresence(dst []byte, numDocs uint32, docs []uint32) []byte {
 			}
 			return 1
 		})
-		index = le.AppendUint64(index, uint64(len(dst)-start))
+		index = le.AppendUint64(index, uint64(len(dst)))
 		index = le.AppendUint64(index, uint64(n))
 		size := min(chunkDocs, int(numDocs)-c*chunkDocs)
 		switch {
@@ -49,7 +49,7 @@ func appendPresence(dst []byte, numDocs uint32, docs []uint32) []byte {
 		dst = pad(dst, 8)
 		docs = docs[n:]
 	}
-	end := len(dst) - start
+	end := len(dst)
 	dst = append(dst, index...)
 	dst = le.AppendUint64(dst, uint64(count))
 	dst = le.AppendUint64(dst, uint64(chunks))

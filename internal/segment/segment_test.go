@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -508,4 +509,196 @@ func TestOpenFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.check(t, r)
+}
+
+// Sets of every density, over several chunks.
+func TestPresenceChunks(t *testing.T) {
+	rng := rand.New(rand.NewPCG(19, 19))
+	for _, n := range []uint32{1, 63, 64, 65535, 65536, 65537, 150_000, 3*65536 + 5} {
+		for _, share := range []float64{0.00003, .01, .0624, .5, .9999, 1} {
+			var docs []uint32
+			for d := range n {
+				if d/65536 != 1 && rng.Float64() < share {
+					docs = append(docs, d)
+				}
+			}
+			b := encodePresence([]byte("before"), n, docs)
+			s := &section{r: &Reader{}, tag: tagPresence, data: append(alignedBytes(len(b))[:0], b...)}
+			p, err := openPresence(s, n)
+			if err != nil {
+				t.Fatalf("%d documents, share %v: %v", n, share, err)
+			}
+			if p.Count() != len(docs) {
+				t.Fatalf("Count = %d, want %d", p.Count(), len(docs))
+			}
+			from := uint32(0)
+			for _, d := range docs {
+				if got, ok := p.NextSet(from); !ok || got != d {
+					t.Fatalf("%d documents, share %v: NextSet(%d) = %d, %v, want %d", n, share, from, got, ok, d)
+				}
+				from = d + 1
+			}
+			if got, ok := p.NextSet(from); ok {
+				t.Fatalf("%d documents, share %v: NextSet(%d) = %d", n, share, from, got)
+			}
+			for range 1000 {
+				d := uint32(rng.IntN(int(n)))
+				i, want := slices.BinarySearch(docs, d)
+				if p.Has(d) != want {
+					t.Fatalf("Has(%d) = %v", d, !want)
+				}
+				next, ok := p.NextSet(d)
+				if ok != (i < len(docs)) || ok && next != docs[i] {
+					t.Fatalf("NextSet(%d) = %d, %v", d, next, ok)
+				}
+			}
+		}
+	}
+}
+
+// Columns that are written in pieces, in every width.
+func TestColumns(t *testing.T) {
+	const n = 30_000
+	rng := rand.New(rand.NewPCG(20, 20))
+	fields := []FieldMeta{{ID: 64, Name: "text"}}
+	cols := make([][]uint64, 64)
+	for w := range cols {
+		fields = append(fields, FieldMeta{ID: 100 + w, Name: fmt.Sprint("w", w)})
+		for range n {
+			cols[w] = append(cols[w], 7+rng.Uint64()>>(63-w))
+		}
+	}
+	var buf bytes.Buffer
+	w := NewWriter(&buf, WriterOptions{NoSources: true})
+	w.Begin(n, fields)
+	for i := range n {
+		w.Key(fmt.Appendf(nil, "%08d", i), uint64(i)<<20)
+	}
+	for i, c := range cols {
+		w.NumColumn(100+i, nil, c)
+	}
+	var values [][]byte
+	for i := range n {
+		values = append(values, fmt.Appendf(nil, "value %d of a text column with many of them", i*7919%n))
+	}
+	w.StrColumn(64, nil, values)
+	if _, err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := FromBytes("columns", buf.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range cols {
+		c, _ := r.NumColumn(100 + i)
+		if !c.Dense() || c.NumValues() != n {
+			t.Fatalf("column %d: dense %v, %d values", i, c.Dense(), c.NumValues())
+		}
+		for d, v := range want {
+			if got, ok := c.First(uint32(d)); !ok || got != v {
+				t.Fatalf("width %d: First(%d) = %d, want %d", i, d, got, v)
+			}
+		}
+		if _, ok := c.First(n); ok || len(c.Values(n, nil)) != 0 {
+			t.Error("a value above the last document")
+		}
+	}
+	s, _ := r.StrColumn(64)
+	if s.NumOrds() != n || s.NumValues() != n || s.NumBlocks() != (n+1023)/1024 {
+		t.Fatalf("text column has %d ordinals, %d values, %d blocks", s.NumOrds(), s.NumValues(), s.NumBlocks())
+	}
+	for b := range s.NumBlocks() {
+		lo, hi, ok := s.BlockRange(b)
+		for d := b * 1024; d < min(n, b*1024+1024); d++ {
+			o, _ := s.First(uint32(d))
+			if got := s.Lookup(int(o), nil); !bytes.Equal(got, values[d]) {
+				t.Fatalf("value of %d is %q, want %q", d, got, values[d])
+			}
+			if !ok || o < lo || o > hi {
+				t.Fatalf("ordinal %d of block %d outside [%d, %d]", o, b, lo, hi)
+			}
+		}
+	}
+	if got := s.Ords(n, nil); got != nil {
+		t.Errorf("Ords above the last document: %v", got)
+	}
+}
+
+// Sources of every size come back, those that compress too well or not at all among them.
+func TestSources(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 21))
+	noise := make([]byte, 300_000)
+	for i := range noise {
+		noise[i] = byte(rng.Uint32())
+	}
+	var sources [][]byte
+	for i := range 400 {
+		switch i % 5 {
+		case 0:
+			sources = append(sources, noise[i*100:][:rng.IntN(2000)])
+		case 1:
+			sources = append(sources, nil)
+		default:
+			sources = append(sources, bytes.Repeat([]byte("a lot of the same "), rng.IntN(60)))
+		}
+	}
+	sources[100], sources[101], sources[200] = noise, make([]byte, 1<<20), make([]byte, 30<<20)
+	m := &model{}
+	for i, s := range sources {
+		m.docs = append(m.docs, modelDoc{key: fmt.Sprintf("%04d", i), source: string(s)})
+	}
+	b := m.bytes(t)
+	if len(b) > 36<<20 {
+		t.Errorf("segment has %d bytes", len(b))
+	}
+	r, err := FromBytes("sources", b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.check(t, r)
+	if got, err := r.Source(uint32(len(sources)), nil); got != nil || err != nil {
+		t.Errorf("source above the last document: %q, %v", got, err)
+	}
+}
+
+// A reader answers many at once.
+func TestConcurrentReaders(t *testing.T) {
+	m := smallModel(7)
+	r, err := FromBytes("shared", m.bytes(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 5 {
+				exercise(r)
+			}
+		})
+	}
+	wg.Wait()
+	m.check(t, r)
+}
+
+// Describe passes on the errors of its writer, and arrays without enough positions say so.
+func TestSmallErrors(t *testing.T) {
+	r, err := FromBytes("example", exampleModel().bytes(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("disk is full")
+	if err := Describe(&failingWriter{left: 10, err: full}, r); !errors.Is(err, full) {
+		t.Errorf("Describe: %v", err)
+	}
+	for _, read := range []func(p *Postings, f *[BlockSize]uint32) []uint32{
+		func(p *Postings, f *[BlockSize]uint32) []uint32 { return p.Positions(0, 1, f, nil) },
+		func(p *Postings, f *[BlockSize]uint32) []uint32 { return p.BlockPositions(0, f, nil) },
+	} {
+		p := ArrayPostings([]uint32{1, 2}, []uint32{1, 2}, []uint32{0})
+		var f [BlockSize]uint32
+		p.Freqs(0, &f)
+		if got := read(&p, &f); len(got) != 0 || p.Err() == nil {
+			t.Errorf("positions %v, error %v", got, p.Err())
+		}
+	}
 }

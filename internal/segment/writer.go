@@ -400,8 +400,20 @@ func (w *Writer) NumColumn(field int, starts []uint32, values []uint64) {
 
 func (w *Writer) column(t tag, field int, starts []uint32, values []uint64) {
 	w.col.reset()
-	w.col.all(w.docs, starts, values)
-	w.section(t, field, w.col.finish())
+	w.out.begin(t, field)
+	for d := 0; d < w.docs; d += ColumnBlock {
+		n := min(ColumnBlock, w.docs-d)
+		if starts == nil {
+			w.col.block(n, nil, values[d:d+n])
+		} else {
+			w.col.block(n, starts[d:d+n+1], values[starts[d]:starts[d+n]])
+		}
+		if len(w.col.data) >= drainAt {
+			w.out.write(w.col.drain())
+		}
+	}
+	w.out.write(w.col.finish())
+	w.out.end()
 }
 
 // StrColumn writes a column of text. The values of document d are values[starts[d]:starts[d+1]]; without starts each document
@@ -465,7 +477,7 @@ func (w *Writer) Presence(field int, docs []uint32) {
 		}
 	}
 	w.cur.Presence = true
-	w.scratch = appendPresence(w.scratch[:0], uint32(w.docs), docs)
+	w.scratch = encodePresence(w.scratch, uint32(w.docs), docs)
 	w.section(tagPresence, field, w.scratch)
 }
 
