@@ -225,7 +225,7 @@ func mutate(rng *rand.Rand, b []byte) []byte {
 
 // Damage under true checksums, as a fault in memory before writing would leave, never panics.
 func TestDamageUnderChecksums(t *testing.T) {
-	n := 400
+	n := 250
 	if testing.Short() {
 		n = 100
 	}

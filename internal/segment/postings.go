@@ -71,16 +71,19 @@ func (p *Postings) blockLen(b int) int { return min(BlockSize, int(p.df)-b*Block
 
 // LastDoc is the last document of block b.
 func (p *Postings) LastDoc(b int) uint32 {
-	switch p.kind {
-	case listBlocks:
+	if p.kind == listBlocks {
 		return p.a[b]
-	case listArray:
+	}
+	return p.lastDoc(b)
+}
+
+func (p *Postings) lastDoc(b int) uint32 {
+	if p.kind == listArray {
 		return p.a[b*BlockSize+p.blockLen(b)-1]
-	case listShort:
-		if !p.known {
-			var docs [BlockSize]uint32
-			p.Docs(0, &docs)
-		}
+	}
+	if p.kind == listShort && !p.known {
+		var docs [BlockSize]uint32
+		p.Docs(0, &docs)
 	}
 	return p.doc
 }

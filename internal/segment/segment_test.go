@@ -558,7 +558,7 @@ func TestPresenceChunks(t *testing.T) {
 
 // Columns that are written in pieces, in every width.
 func TestColumns(t *testing.T) {
-	const n = 30_000
+	const n = 9_000
 	rng := rand.New(rand.NewPCG(20, 20))
 	fields := []FieldMeta{{ID: 64, Name: "text"}}
 	cols := make([][]uint64, 64)
@@ -642,13 +642,13 @@ func TestSources(t *testing.T) {
 			sources = append(sources, bytes.Repeat([]byte("a lot of the same "), rng.IntN(60)))
 		}
 	}
-	sources[100], sources[101], sources[200] = noise, make([]byte, 1<<20), make([]byte, 30<<20)
+	sources[100], sources[101], sources[200] = noise, make([]byte, 1<<20), make([]byte, 5<<20)
 	m := &model{}
 	for i, s := range sources {
 		m.docs = append(m.docs, modelDoc{key: fmt.Sprintf("%04d", i), source: string(s)})
 	}
 	b := m.bytes(t)
-	if len(b) > 36<<20 {
+	if len(b) > 11<<20 {
 		t.Errorf("segment has %d bytes", len(b))
 	}
 	r, err := FromBytes("sources", b)

@@ -57,8 +57,9 @@ var stageNames = [...]string{"nothing", "keys", "inverted fields", "number colum
 // Errors are sticky: after one, calls do nothing and Finish returns it, so only Finish need be checked. Slices given to the
 // writer are not kept.
 //
-// Memory: the term dictionary of the field being written, the bytes of the term being written (a few for each occurrence), 3
-// bytes for each document, an eighth of the keys, and what the caller holds of a column.
+// Memory: the term dictionary of the field being written, the bytes of the term being written (one or two for each occurrence),
+// the packed commit timestamps (up to 8 bytes for each document, 1 or 2 as a rule), the index of a table (a byte for each string),
+// that of the sources, and for a StrColumn 12 bytes for each value.
 type Writer struct {
 	out  output
 	o    WriterOptions
