@@ -42,7 +42,7 @@ func (c *comparison) build(ctx context.Context) ([]engine, error) {
 	}
 	goBuild := func(dir, pkg, bin string) (string, error) {
 		bin = c.path("bin", bin)
-		return bin, c.command(ctx, dir, nil, "go", "build", "-o", bin, pkg)
+		return bin, c.command(ctx, dir, nil, "go", "build", "-buildvcs=auto", "-o", bin, pkg)
 	}
 	bench := filepath.Join(c.root, "bench")
 	if want("weft") {

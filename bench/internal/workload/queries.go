@@ -11,8 +11,8 @@ import (
 
 const (
 	perClass = 40
-	attempts = 20_000 // tries to fill a class before it stays short
-	common   = 0.005  // share of the documents that tells common words from rare ones
+	attempts = 3_000 // tries to fill a class before it stays short
+	common   = 0.005 // share of the documents that tells common words from rare ones
 )
 
 // Queries makes seeded queries of every class for the documents, with their exact counts: single words by frequency,
