@@ -24,7 +24,6 @@ type cursor struct {
 	bound    float32
 	end      uint32
 
-	term uint16 // for the evaluation of the tree: the node
 	node *node
 	df   int
 	max  float32 // bound over the whole list

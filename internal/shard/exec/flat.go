@@ -215,8 +215,9 @@ func (s *searcher) prohibited(doc uint32) bool {
 }
 
 // topAll leapfrogs over the required lists, the rarest leading, and skips windows and documents whose bound is too low.
-// An optional list without which nothing can enter any more becomes required.
-func (s *searcher) topAll(l Leaf, li int, sh *shape) error {
+// An optional list without which nothing can enter any more becomes required. With counting it visits every match to count it,
+// and uses the bounds only to leave scores uncomputed.
+func (s *searcher) topAll(l Leaf, li int, sh *shape, counting bool) (n uint64, err error) {
 	live := l.Live()
 	cs := append(s.order[:0], s.req_...)
 	defer func() { s.order = cs[:0] }()
@@ -228,15 +229,17 @@ func (s *searcher) topAll(l Leaf, li int, sh *shape) error {
 	doc := cs[0].seek(0)
 	hi := uint32(0) // last document of the window
 	fresh := false  // a window is known
+	idle := false   // nothing in the window can enter
 	var others float32
 	for doc != noDoc {
 		if err := s.check(4); err != nil {
-			return err
+			return n, err
 		}
 		lead := cs[0]
+		bounded := false // the window's bounds hold for the document
 		if len(s.top.heap) == s.top.k {
 			if !fresh || doc > hi {
-				if len(opt) > 0 {
+				if len(opt) > 0 && !counting {
 					if kept := s.promote(&cs, opt); len(kept) < len(opt) {
 						opt = kept
 						rarest()
@@ -256,18 +259,20 @@ func (s *searcher) topAll(l Leaf, li int, sh *shape) error {
 					c.at(doc)
 					others += c.boundTo(hi)
 				}
-				if s.below(lead.bound + others) {
+				idle = s.below(lead.bound + others)
+				if idle && !counting {
 					if hi == noDoc {
-						return nil
+						return n, nil
 					}
 					doc = lead.seek(hi + 1)
 					continue
 				}
 			}
-			if s.below(lead.score() + others) {
+			if !counting && s.below(lead.score()+others) {
 				doc = lead.next()
 				continue
 			}
+			bounded = true
 		}
 		next := doc
 		for _, c := range cs[1:] {
@@ -280,17 +285,20 @@ func (s *searcher) topAll(l Leaf, li int, sh *shape) error {
 			continue
 		}
 		if (live == nil || live.Has(doc)) && !s.prohibited(doc) {
-			for _, c := range opt {
-				c.seek(doc)
-			}
-			sum, _ := s.eval(sh.root, doc)
-			if sum >= s.top.thr {
-				s.top.add(li, doc, sum)
+			n++
+			if !bounded || (!idle && !s.below(lead.score()+others)) {
+				for _, c := range opt {
+					c.seek(doc)
+				}
+				sum, _ := s.eval(sh.root, doc)
+				if sum >= s.top.thr {
+					s.top.add(li, doc, sum)
+				}
 			}
 		}
 		doc = lead.next()
 	}
-	return nil
+	return n, nil
 }
 
 // promote moves optional lists into the required ones when all the rest cannot reach the answer without them.

@@ -183,7 +183,8 @@ func (f *filterIter) cost() int      { return int(f.n) }
 func (s *searcher) numRange(l Leaf, col NumColumn, n *node) iterator {
 	var vals []uint64
 	open := -1 // the block known to hold values within the bounds
-	return &filterIter{s: s, n: l.NumDocs(),
+	return &filterIter{
+		s: s, n: l.NumDocs(),
 		has: func(doc uint32) bool {
 			vals = col.Values(doc, vals[:0])
 			for _, v := range vals {
@@ -204,7 +205,8 @@ func (s *searcher) numRange(l Leaf, col NumColumn, n *node) iterator {
 				}
 			}
 			return noDoc
-		}}
+		},
+	}
 }
 
 func (s *searcher) strRange(l Leaf, col StrColumn, n *node) iterator {

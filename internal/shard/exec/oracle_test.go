@@ -129,6 +129,7 @@ func (l *memLeaf) DocFreq(f int, tk []byte) (uint64, error) {
 	}
 	return n, nil
 }
+
 func (l *memLeaf) Postings(f int, tk []byte) (segment.Postings, bool) {
 	pl := l.terms[f][string(tk)]
 	if pl == nil {
@@ -136,6 +137,7 @@ func (l *memLeaf) Postings(f int, tk []byte) (segment.Postings, bool) {
 	}
 	return segment.ArrayPostings(pl.docs, pl.freqs, pl.pos), true
 }
+
 func (l *memLeaf) ScanTerms(f int, prefix []byte, fn func([]byte, uint32) bool) error {
 	for _, tk := range l.sorted[f] {
 		if strings.HasPrefix(tk, string(prefix)) && !fn([]byte(tk), uint32(len(l.terms[f][tk].docs))) {
@@ -154,18 +156,21 @@ func (l *memLeaf) Present(f int) func(uint32) bool {
 	}
 	return func(d uint32) bool { return len(l.docs[d].tag) > 0 }
 }
+
 func (l *memLeaf) NumColumn(f int) NumColumn {
 	if f != 3 {
 		return nil
 	}
 	return (*memNums)(l)
 }
+
 func (l *memLeaf) StrColumn(f int) StrColumn {
 	if f != 4 {
 		return nil
 	}
 	return newMemStrs(l)
 }
+
 func (l *memLeaf) Key(d uint32, dst []byte) []byte             { return append(dst, l.docs[d].key...) }
 func (l *memLeaf) Source(d uint32, dst []byte) ([]byte, error) { return dst, nil }
 func (l *memLeaf) Err() error                                  { return nil }
@@ -298,13 +303,15 @@ func (l *segLeaf) LiveDocs() uint32                         { return l.m.LiveDoc
 func (l *segLeaf) KeyOrdered() bool                         { return true }
 func (l *segLeaf) FieldStats(f int) score.FieldStats        { return l.m.FieldStats(f) }
 func (l *segLeaf) DocFreq(f int, tk []byte) (uint64, error) { return l.m.DocFreq(f, tk) }
-func (l *segLeaf) Present(f int) func(uint32) bool          { p := l.Reader.Present(f); return p.Has }
+func (l *segLeaf) Present(f int) func(uint32) bool { p := l.Reader.Present(f); return p.Has }
+
 func (l *segLeaf) NumColumn(f int) NumColumn {
 	if c, ok := l.Reader.NumColumn(f); ok {
 		return c
 	}
 	return nil
 }
+
 func (l *segLeaf) StrColumn(f int) StrColumn {
 	if c, ok := l.Reader.StrColumn(f); ok {
 		return c

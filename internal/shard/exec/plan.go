@@ -65,7 +65,6 @@ type node struct {
 	text string   // kindPrefix: the normalised prefix
 	rest []string // kindPrefix: expansions that match without a score
 
-	idf float32 // kindPhrase: sum over its terms
 	rep float32 // kindTerm of a match: how often the token stands in the query text; 1 elsewhere
 
 	must, should, not, filter []*node
@@ -301,8 +300,10 @@ func (s *searcher) analyse(field int, value string, exact bool) ([]text.Token, e
 	}
 	s.tokenCount += len(toks)
 	if s.tokenCount > MaxTokens {
-		return nil, &QueryError{Code: "too_many_tokens", Field: s.schema.Fields[field].Name,
-			Reason: fmt.Sprintf("the query's text makes more than %d tokens", MaxTokens)}
+		return nil, &QueryError{
+			Code: "too_many_tokens", Field: s.schema.Fields[field].Name,
+			Reason: fmt.Sprintf("the query's text makes more than %d tokens", MaxTokens),
+		}
 	}
 	return toks, nil
 }
@@ -373,8 +374,10 @@ func (s *searcher) phrase(field int, q *query.Phrase) (*node, error) {
 		return s.termNode(field, s.addTerm(field, toks[0].Text)), nil
 	}
 	if fd.Positions != schema.TokenPositions && fd.Positions != schema.FullPositions {
-		return nil, &QueryError{Code: "no_positions", Field: fd.Name,
-			Reason: "a phrase needs token positions; declare the field with indexed<token_position> or indexed<positions>"}
+		return nil, &QueryError{
+			Code: "no_positions", Field: fd.Name,
+			Reason: "a phrase needs token positions; declare the field with indexed<token_position> or indexed<positions>",
+		}
 	}
 	s.needField(field)
 	n := s.node(node{kind: kindPhrase, field: field, slop: q.Slop, slot: s.slots})
@@ -508,8 +511,10 @@ func (s *searcher) expand(n *node) error {
 			}
 			seen[string(t)] += uint64(df)
 			if len(seen) > MaxPrefixExpansions {
-				failed = &QueryError{Code: "prefix_too_broad", Field: field,
-					Reason: fmt.Sprintf("prefix %q has more than %d terms; write more of the word", n.text, MaxPrefixExpansions)}
+				failed = &QueryError{
+					Code: "prefix_too_broad", Field: field,
+					Reason: fmt.Sprintf("prefix %q has more than %d terms; write more of the word", n.text, MaxPrefixExpansions),
+				}
 			}
 			return failed == nil
 		})

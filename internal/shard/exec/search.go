@@ -62,9 +62,6 @@ type searcher struct {
 	not      []*cursor
 	order    []*cursor
 	bits     bitset.Set
-	acc      []float32
-	ordScr   []uint32
-	numScr   []uint64
 	docsScr  [segment.BlockSize]uint32
 	freqsScr [segment.BlockSize]uint32
 }
@@ -397,8 +394,13 @@ func (s *searcher) leaf(li int, sh *shape, res *Result) error {
 		return s.generic(l, li, sh.root, res, wantCount)
 	}
 	if s.top.k > 0 {
-		if err := s.topFlat(l, li, sh); err != nil {
+		n, counted, err := s.topFlat(l, li, sh, wantCount && s.req.Total == TotalExact)
+		if err != nil {
 			return err
+		}
+		if counted {
+			res.Total += n
+			return nil
 		}
 		s.freeCursors()
 		clear(s.slotCur)
@@ -419,13 +421,14 @@ func (s *searcher) leaf(li int, sh *shape, res *Result) error {
 	return err
 }
 
-// topFlat offers the best documents of a flat query.
-func (s *searcher) topFlat(l Leaf, li int, sh *shape) error {
+// topFlat offers the best documents of a flat query. It counts the matches on the way where counting is wanted and the best
+// documents are found by visiting them.
+func (s *searcher) topFlat(l Leaf, li int, sh *shape, counting bool) (n uint64, counted bool, err error) {
 	s.req_, s.opt, s.not = s.req_[:0], s.opt[:0], s.not[:0]
 	for _, n := range sh.req {
 		c := s.termCursor(l, li, n)
 		if c == nil {
-			return nil
+			return 0, true, nil
 		}
 		s.req_ = append(s.req_, c)
 	}
@@ -433,7 +436,7 @@ func (s *searcher) topFlat(l Leaf, li int, sh *shape) error {
 	for _, n := range sh.fil {
 		c := s.termCursor(l, li, n)
 		if c == nil {
-			return nil
+			return 0, true, nil
 		}
 		c.idf = 0 // a filter adds nothing; eval never reads it
 		s.req_ = append(s.req_, c)
@@ -452,15 +455,19 @@ func (s *searcher) topFlat(l Leaf, li int, sh *shape) error {
 	case len(s.req_) == 0:
 		switch len(s.opt) {
 		case 0:
-			return nil
+			return 0, true, nil
 		case 1:
 			if len(s.not) == 0 {
-				return s.topTerm(l, li, s.opt[0])
+				return 0, false, s.topTerm(l, li, s.opt[0])
 			}
 		}
-		return s.topAny(l, li, sh)
+		return 0, false, s.topAny(l, li, sh)
 	case len(s.req_) == 1 && scoring == 1 && len(s.opt) == 0 && len(s.not) == 0:
-		return s.topTerm(l, li, s.req_[0])
+		return 0, false, s.topTerm(l, li, s.req_[0])
 	}
-	return s.topAll(l, li, sh)
+	if len(s.req_) == 1 && len(s.not) == 0 {
+		counting = false // the list's frequency is the count
+	}
+	n, err = s.topAll(l, li, sh, counting)
+	return n, counting, err
 }
