@@ -20,7 +20,7 @@ import (
 // batches that bear one number: no snapshot may show two numbers of one writer, and none may be older than what that writer
 // has been told is in.
 func TestWritersAndReaders(t *testing.T) {
-	const writers, group, rounds = 4, 6, 40
+	const writers, group, rounds = 4, 6, 30
 	cfg := config(t, memfs.New(nil))
 	cfg.NoBackground = false
 	cfg.MemtableBytes = 700 << 10
@@ -69,7 +69,7 @@ func TestWritersAndReaders(t *testing.T) {
 				acked[w].Lock()
 				acked[w].n = n
 				acked[w].Unlock()
-				if n%15 == 7 {
+				if n%10 == 7 {
 					if err := s.Merge(t.Context(), 1); err != nil {
 						t.Errorf("merge: %v", err)
 					}

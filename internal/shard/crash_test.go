@@ -22,9 +22,9 @@ import (
 // what is left each time: it must be the state after some number of batches that is at least the number acknowledged and at
 // most the number begun.
 func TestPowerCuts(t *testing.T) {
-	runs, cuts := 3, 25
-	if !testing.Short() {
-		runs = 6
+	runs, cuts := 2, 12
+	if long {
+		runs, cuts = 30, 25
 	}
 	for seed := range uint64(runs) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { powerCuts(t, seed, cuts) })
@@ -231,8 +231,8 @@ func (m model) imagine(ops []Op) {
 // too or not. Errors surface, what was acknowledged is there at once and after opening again, and nothing else is.
 func TestEveryOperationFails(t *testing.T) {
 	step := 1
-	if testing.Short() {
-		step = 7
+	if raceEnabled && !long {
+		step = 9
 	}
 	for _, c := range []struct {
 		about string

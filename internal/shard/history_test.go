@@ -30,7 +30,11 @@ func segmentBytes(t testing.TB, s *Shard) []byte {
 // TestHistoriesAreForgotten brings the same live documents about in several ways: statistics, answers and the bytes of the
 // merged segment are those of an index that never held anything else.
 func TestHistoriesAreForgotten(t *testing.T) {
-	for seed := range uint64(4) {
+	seeds := uint64(2)
+	if long {
+		seeds = 20
+	}
+	for seed := range seeds {
 		ops := rand.New(rand.NewPCG(seed, 5))
 		var batches [][]Op
 		for range 60 {

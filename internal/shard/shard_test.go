@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -22,6 +23,9 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// long asks for the long runs of the random tests.
+var long = os.Getenv("WEFT_LONG") != ""
 
 func testSchema(t testing.TB) *schema.Schema {
 	t.Helper()
@@ -337,9 +341,9 @@ func randomOps(r *rand.Rand, keys int) []Op {
 
 // TestModel runs random histories of writes, flushes, merges, snapshots and reopenings against a map.
 func TestModel(t *testing.T) {
-	seeds := uint64(6)
-	if !testing.Short() {
-		seeds = 12
+	seeds := uint64(4)
+	if long {
+		seeds = 60
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { runModel(t, seed) })
