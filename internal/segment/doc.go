@@ -14,5 +14,7 @@
 // Everything a Reader lends (lengths, postings, terms) is a view of mapped memory and dies at Close: the owner counts the
 // users of a reader and closes it after the last one.
 //
+// Mapped integers are read in place, so the package builds on little-endian machines only; it is meant for 64-bit ones.
+//
 // Damage never panics and never allocates beyond a fixed multiple of the file: it becomes a *CorruptError that Err keeps.
 package segment

@@ -2,10 +2,12 @@ package segment
 
 import (
 	"bytes"
+	"encoding/hex"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -134,5 +136,53 @@ func TestGolden(t *testing.T) {
 		if !bytes.Equal(text.Bytes(), wantText) {
 			t.Errorf("%s: Describe prints something else than %s.txt has; see the difference after -update", c.name, c.name)
 		}
+	}
+}
+
+// The bytes that the worked example of FORMAT.md shows are in the golden files.
+func TestFormatPage(t *testing.T) {
+	page, err := os.ReadFile("FORMAT.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, ok := strings.Cut(string(page), "## Worked example")
+	if !ok {
+		t.Fatal("FORMAT.md has no worked example")
+	}
+	var files [][]byte
+	for _, name := range []string{"example.seg", "v1.seg"} {
+		b, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, b)
+	}
+	lines, inside := 0, false
+	for line := range strings.Lines(example) {
+		if strings.HasPrefix(line, "```") {
+			inside = !inside
+			continue
+		}
+		if !inside {
+			continue
+		}
+		var want []byte
+		for _, w := range strings.Fields(line) {
+			b, err := hex.DecodeString(w)
+			if err != nil || len(w) != 2 {
+				break
+			}
+			want = append(want, b...)
+		}
+		if len(want) == 0 {
+			continue
+		}
+		lines++
+		if !bytes.Contains(files[0], want) && !bytes.Contains(files[1], want) {
+			t.Errorf("no golden file has % x, of the line %q", want, line)
+		}
+	}
+	if lines < 25 {
+		t.Errorf("only %d lines of bytes are found", lines)
 	}
 }
