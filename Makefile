@@ -16,6 +16,7 @@ demo: build ## index the Go standard library's documentation, answer three queri
 test: ## every test, with the race detector
 	$(GO) vet ./...
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./...
+	cd bench && $(GO) vet ./... && $(GO) test -short ./...
 
 short: ## the quick tests, without the race detector
 	$(GO) test -short ./...
@@ -42,8 +43,8 @@ fuzz: ## run every fuzz target for FUZZTIME
 bench-check: ## one iteration of every benchmark
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
 
-bench: ## weft beside bleve, Lucene and tantivy (long)
-	bench/run.sh
+bench: ## weft beside bleve, Lucene and tantivy (about 15 minutes)
+	cd bench && $(GO) run ./cmd/compare
 
 quality: ## nDCG@10 and MAP on Cranfield
 	$(GO) test -count=1 -v -run TestRankingQuality ./internal/shard/exec
