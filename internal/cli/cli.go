@@ -54,8 +54,8 @@ type commands struct {
 
 // globals are the flags that every command takes.
 type globals struct {
-	URL      string `group:"common" placeholder:"URL" default:"http://127.0.0.1:7700" help:"Address of the server that client commands call."`
-	Index    string `group:"common" placeholder:"NAME" default:"default" help:"Index that client commands use."`
+	URL      string `group:"common" default:"http://127.0.0.1:7700" help:"Address of the server that client commands call."`
+	Index    string `group:"common" default:"default" help:"Index that client commands use."`
 	LogLevel string `group:"common" enum:"debug,info,warn,error" default:"info" help:"Least level of the log lines on standard error: debug, info, warn or error."`
 	Config   string `group:"common" placeholder:"FILE" help:"YAML file with settings: flags by name, those of a command under its name."`
 }

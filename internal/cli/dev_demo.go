@@ -24,11 +24,11 @@ type demoSource struct {
 	queries []string
 }
 
-// The searches to try on the standard library: words from two places, a phrase with a filter, a prefix in a field.
+// The searches to try on the standard library: plain words, a phrase with a filter, a prefix in a field.
 var goQueries = []string{
-	`graceful shutdown`,
-	`"unexpected EOF" AND package:io`,
-	`kind:method AND words:deadline*`,
+	`cancel a context after a timeout`,
+	`"regular expression" AND kind:func`,
+	`words:parse* AND time AND kind:func`,
 }
 
 // textSchema is the schema of a demo of text files, behind "index NAME".

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/weft-search/weft/internal/cli/doctor"
 	"github.com/weft-search/weft/internal/vfs"
@@ -46,7 +47,7 @@ func (d *doctorCmd) Run(ctx context.Context, io *IO) (err error) {
 		return err
 	}
 	printReport(io.Stdout, report)
-	if d.Repair && len(report.Findings) > 0 {
+	if d.Repair && slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool { return f.Remedy != "" }) {
 		if report, err = repair(ctx, io.Stdout, doc, report); err != nil {
 			return err
 		}
@@ -104,6 +105,8 @@ func printReport(w io.Writer, r *doctor.Report) {
 	switch {
 	case len(r.Findings) == 0:
 		say(w, "no damage, nothing left over\n")
+	case repairable == 0:
+		say(w, "%d damaged, %d left over; nothing of it can be repaired here\n", damaged, len(r.Findings)-damaged)
 	default:
 		say(w, "%d damaged, %d left over; %d can be repaired with --repair\n", damaged, len(r.Findings)-damaged, repairable)
 	}

@@ -369,6 +369,18 @@ func (m *marks) keyword(name string) bool {
 	return ok && strings.HasPrefix(m.schema.Fields[id].Tokenizer, "raw")
 }
 
+// searched tells whether a term without a field looks into the field.
+func (m *marks) searched(name string) bool {
+	if m.schema == nil {
+		return true
+	}
+	if len(m.schema.DefaultFields) > 0 {
+		return slices.Contains(m.schema.DefaultFields, name)
+	}
+	id, ok := m.schema.Lookup(name)
+	return ok && m.schema.Fields[id].Indexed
+}
+
 // field prepares the query for a field.
 func (m *marks) field(name string) *fieldMarks {
 	if f, ok := m.fields[name]; ok {
@@ -385,7 +397,7 @@ func (m *marks) field(name string) *fieldMarks {
 	}
 	for _, w := range m.wanted {
 		switch {
-		case w.field != "" && w.field != name:
+		case w.field != "" && w.field != name, w.field == "" && !m.searched(name):
 		case w.prefix && f.analyzer != nil:
 			f.prefixes = append(f.prefixes, f.analyzer.Normalize(w.text))
 		case w.prefix:

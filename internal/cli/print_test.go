@@ -44,7 +44,7 @@ func TestSnippetShowsThePartThatFits(t *testing.T) {
 
 func TestMarksFollowTheTokenizer(t *testing.T) {
 	s := &schema.Schema{Fields: []schema.Field{
-		{Name: "plain", Type: schema.Text, Tokenizer: "simple"}, {Name: "stemmed", Type: schema.Text, Tokenizer: "en_stem"},
+		{Name: "plain", Type: schema.Text, Tokenizer: "simple", Indexed: true}, {Name: "stemmed", Type: schema.Text, Tokenizer: "en_stem", Indexed: true},
 	}}
 	m := marksFor(s, wanted{text: "connection"}, wanted{field: "plain", text: "abc", prefix: true})
 	text := "Connections connected, connection abcdef"

@@ -42,6 +42,8 @@ const (
 	logDir       = "log"
 	storeDir     = "store"
 	namespace    = "default"
+
+	segmentSuffix = ".seg"
 )
 
 // Kind says how bad a finding is.
@@ -330,7 +332,7 @@ func (d *Doctor) index(ctx context.Context, r *Report, e entry) (err error) {
 		return err
 	}
 	found.Objects, found.Bytes = rep.Objects, rep.Bytes
-	d.storeFindings(r, e, place, name, rep, logReport, logErr)
+	d.storeFindings(r, e, place, name, rep, s, logReport, logErr)
 	if rep.Version != nil {
 		m := rep.Version.Manifest
 		found.Version, found.Segments = m.Version, len(m.Segments)
@@ -349,8 +351,21 @@ func (d *Doctor) index(ctx context.Context, r *Report, e entry) (err error) {
 }
 
 // verifySegment reads every section of a segment and compares it with what the manifest says.
-func verifySegment(s store.Local, m store.Segment) (err error) {
-	p, err := s.LocalPath(m.Object)
+func verifySegment(s store.Local, m store.Segment) error {
+	return openSegment(s, m.Object, func(r *segment.Reader) error {
+		if err := r.Verify(); err != nil {
+			return err
+		}
+		if r.NumDocs() != m.Docs {
+			return fmt.Errorf("the segment holds %d documents, the manifest says %d", r.NumDocs(), m.Docs)
+		}
+		return nil
+	})
+}
+
+// openSegment opens a segment with all its checksums, and calls look with it if that is not nil.
+func openSegment(s store.Local, key string, look func(*segment.Reader) error) (err error) {
+	p, err := s.LocalPath(key)
 	if err != nil {
 		return err
 	}
@@ -359,18 +374,15 @@ func verifySegment(s store.Local, m store.Segment) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	if err := r.Verify(); err != nil {
-		return err
+	if look == nil {
+		return nil
 	}
-	if r.NumDocs() != m.Docs {
-		return fmt.Errorf("the segment holds %d documents, the manifest says %d", r.NumDocs(), m.Docs)
-	}
-	return nil
+	return look(r)
 }
 
 // storeFindings turns the problems of a store into findings. Going back to an older version is a remedy only where the log still
 // has every write since: else acknowledged documents would be lost without a word.
-func (d *Doctor) storeFindings(r *Report, e entry, place string, name store.Name, rep store.VerifyReport, log wal.Report, logErr error) {
+func (d *Doctor) storeFindings(r *Report, e entry, place string, name store.Name, rep store.VerifyReport, s store.Local, log wal.Report, logErr error) {
 	for _, p := range rep.Problems {
 		if errors.Is(p.Err, store.ErrNotFound) && log.Files == 0 && logErr == nil && (rep.Whole == nil || len(rep.Whole.Manifest.Segments) == 0) {
 			continue // the process ended while it made the index, before it took a write: a start makes it again
@@ -378,6 +390,13 @@ func (d *Doctor) storeFindings(r *Report, e entry, place string, name store.Name
 		f := Finding{Kind: Damage, Place: path.Join(place, storeDir, p.Object), What: p.Err.Error(), Advice: "restore the object from a copy of the folder"}
 		if errors.Is(p.Err, store.ErrNewerFormat) || errors.Is(p.Err, segment.ErrNewerFormat) {
 			f.Advice = "use the version of weft that wrote it, or a later one"
+		}
+		if strings.HasSuffix(p.Object, segmentSuffix) {
+			// The checksum of the whole says only that something is wrong; the segment's own say where.
+			var bad *segment.CorruptError
+			if err := openSegment(s, p.Object, nil); errors.As(err, &bad) && !errors.As(p.Err, &bad) {
+				f.What += fmt.Sprintf("; in section %s at byte %d: %s", bad.Section, bad.Offset, bad.Reason)
+			}
 		}
 		if p.Repair == store.RepairRepoint && rep.Whole != nil {
 			whole := rep.Whole.Manifest
