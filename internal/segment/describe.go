@@ -230,8 +230,17 @@ func (d *describer) footer() {
 	for _, part := range []struct {
 		n    int
 		name string
-	}{{8, "place of the section table"}, {4, "sections"}, {4, "documents"}, {2, "format"}, {2, "least reader"}, {4, "writer"}, {8, "zero"},
-		{8, "xxh3 of the section table and the trailer up to here"}, {8, "magic"}} {
+	}{
+		{8, "place of the section table"},
+		{4, "sections"},
+		{4, "documents"},
+		{2, "format"},
+		{2, "least reader"},
+		{4, "writer"},
+		{8, "zero"},
+		{8, "xxh3 of the section table and the trailer up to here"},
+		{8, "magic"},
+	} {
 		d.hex(int64(at), r.data[at:at+part.n], part.name)
 		at += part.n
 	}

@@ -67,8 +67,10 @@ const (
 	tagFields   tag = 11 // names and counts of the fields
 )
 
-var tagNames = [...]string{tagKeys: "keys", tagCommit: "commit", tagPostings: "postings", tagTerms: "terms", tagLengths: "lengths",
-	tagNumbers: "numbers", tagStrings: "strings", tagOrdinals: "ordinals", tagPresence: "presence", tagSources: "sources", tagFields: "fields"}
+var tagNames = [...]string{
+	tagKeys: "keys", tagCommit: "commit", tagPostings: "postings", tagTerms: "terms", tagLengths: "lengths",
+	tagNumbers: "numbers", tagStrings: "strings", tagOrdinals: "ordinals", tagPresence: "presence", tagSources: "sources", tagFields: "fields",
+}
 
 func (t tag) String() string {
 	if int(t) < len(tagNames) && tagNames[t] != "" {

@@ -22,12 +22,18 @@ func exampleModel() *model {
 			{meta: FieldMeta{ID: 2, Name: "tag"}, kind: 's'},
 		},
 		docs: []modelDoc{
-			{key: "apple", ts: 1000, text: map[int]map[string][]uint32{0: {"red": {0}, "apple": {1}, "pie": {2}}},
-				nums: map[int][]uint64{1: {120}}, strs: map[int][]string{2: {"fruit", "cake"}}, source: "A"},
-			{key: "apricot", ts: 1003, text: map[int]map[string][]uint32{0: {"apricot": {0}}},
-				nums: map[int][]uint64{1: {100}}, source: "B"},
-			{key: "cherry", ts: 1001, text: map[int]map[string][]uint32{0: {"red": {0, 2}, "cherry": {1}}},
-				strs: map[int][]string{2: {"fruit"}}, source: "C"},
+			{
+				key: "apple", ts: 1000, text: map[int]map[string][]uint32{0: {"red": {0}, "apple": {1}, "pie": {2}}},
+				nums: map[int][]uint64{1: {120}}, strs: map[int][]string{2: {"fruit", "cake"}}, source: "A",
+			},
+			{
+				key: "apricot", ts: 1003, text: map[int]map[string][]uint32{0: {"apricot": {0}}},
+				nums: map[int][]uint64{1: {100}}, source: "B",
+			},
+			{
+				key: "cherry", ts: 1001, text: map[int]map[string][]uint32{0: {"red": {0, 2}, "cherry": {1}}},
+				strs: map[int][]string{2: {"fruit"}}, source: "C",
+			},
 		},
 	}
 }

@@ -184,7 +184,7 @@ func (m *merger) keys(fields []FieldMeta) error {
 		}
 		m.remap = append(m.remap, r)
 	}
-	if docs > MaxDocs {
+	if uint64(docs) > MaxDocs {
 		return fmt.Errorf("%d documents: %w", docs, ErrTooLarge)
 	}
 	m.w.Begin(docs, fields)

@@ -11,8 +11,6 @@ import (
 
 // The model is the plain meaning of a segment: documents in maps and slices. Tests write it and compare every answer.
 
-type modelTerm struct{ positions []uint32 }
-
 type modelDoc struct {
 	key    string
 	ts     uint64

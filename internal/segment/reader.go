@@ -387,11 +387,13 @@ func readFields(s *section) ([]FieldMeta, error) {
 			return nil, s.corrupt("record of a field is damaged")
 		}
 		prev = int(id)
-		fields[i] = FieldMeta{ID: int(id), Name: string(b[fieldFixed : fieldFixed+name]),
+		fields[i] = FieldMeta{
+			ID: int(id), Name: string(b[fieldFixed : fieldFixed+name]),
 			Inverted: flags&flagInverted != 0, Positions: flags&flagPositions != 0, Numbers: flags&flagNumbers != 0,
 			Strings: flags&flagStrings != 0, Presence: flags&flagPresence != 0,
 			Terms: le.Uint64(b[8:]), Postings: le.Uint64(b[16:]), Occurrences: le.Uint64(b[24:]), SumLen: le.Uint64(b[32:]),
-			DocsWithLen: le.Uint64(b[40:])}
+			DocsWithLen: le.Uint64(b[40:]),
+		}
 		b = b[fieldFixed+name:]
 	}
 	return fields, nil

@@ -29,8 +29,10 @@ type tableBuilder struct {
 }
 
 func (t *tableBuilder) reset(payload bool) {
-	*t = tableBuilder{payload: payload, first: t.first[:0], prev: t.prev[:0], prefix: t.prefix[:0], off: t.off[:0],
-		base: t.base[:0], strs: t.strs[:0], pay: t.pay[:0], blocks: t.blocks[:0]}
+	*t = tableBuilder{
+		payload: payload, first: t.first[:0], prev: t.prev[:0], prefix: t.prefix[:0], off: t.off[:0],
+		base: t.base[:0], strs: t.strs[:0], pay: t.pay[:0], blocks: t.blocks[:0],
+	}
 }
 
 // add appends s, which must be greater than the string before. base is remembered if s starts a block.

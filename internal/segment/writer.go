@@ -145,7 +145,7 @@ func (w *Writer) Begin(docs int, fields []FieldMeta) {
 		w.fail(fmt.Errorf("second Begin: %w", ErrOrder))
 		return
 	}
-	if docs < 0 || docs > MaxDocs {
+	if docs < 0 || uint64(docs) > MaxDocs {
 		w.fail(fmt.Errorf("%d documents: %w", docs, ErrTooLarge))
 		return
 	}
