@@ -14,9 +14,58 @@ import (
 // statistics equal a recount, document frequencies equal a count over live postings for a sample of terms, every checksum holds.
 // It returns all violations joined. It reads everything: for tests and repair tools.
 func (s *Shard) Check(ctx context.Context) error {
+	err := s.checkStates()
 	sn := s.Snapshot()
 	defer sn.Release()
-	return sn.Check(ctx)
+	return errors.Join(err, sn.Check(ctx))
+}
+
+// checkStates compares the applied state with the visible one while no write is between them.
+func (s *Shard) checkStates() error {
+	s.lead <- struct{}{}
+	defer func() { <-s.lead }()
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	s.commitQueue()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.readOnly != nil {
+		return nil // what was applied and never became visible stays so
+	}
+	var errs []error
+	report := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for i, p := range append(s.memtablesLocked(), s.mu.segments...) {
+		if !sameMembers(p.applied, p.live) {
+			report("part %d: %d documents are applied, %d visible", i, p.applied.Count(), p.live.Count())
+		}
+		if p.live.Count() != int(p.aliveLocked()) || p.docs != uint32(p.live.Count()+len(p.killed)) {
+			report("part %d: %d of %d documents are live, %d dead", i, p.live.Count(), p.docs, len(p.killed))
+		}
+		if p.committed > p.marked || p.marked > len(p.killed) || uint32(p.committed) != p.deletes.Count {
+			report("part %d: %d deaths committed, %d marked, %d in all, %d in the manifest", i, p.committed, p.marked, len(p.killed), p.deletes.Count)
+		}
+	}
+	if s.writeMu.schema.Generation != s.mu.schema.Generation {
+		report("schema generation %d is applied, %d visible", s.writeMu.schema.Generation, s.mu.schema.Generation)
+	}
+	return errors.Join(errs...)
+}
+
+// sameMembers compares two sets of any capacity.
+func sameMembers(a, b bitset.Set) bool {
+	for i := range max(len(a), len(b)) {
+		var x, y uint64
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if x != y {
+			return false
+		}
+	}
+	return true
 }
 
 // maxViolations ends a check that finds nothing but faults.

@@ -1,8 +1,11 @@
 package shard
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,6 +50,34 @@ func TestRecordRoundTrip(t *testing.T) {
 	r, err = decodeRecord(appendSchema(nil, 9, `{"x":1}`))
 	if err != nil || r.kind != recordSchema || r.generation != 9 || r.schemaText != `{"x":1}` {
 		t.Fatalf("record %+v: %v", r, err)
+	}
+}
+
+// TestRecordGolden keeps the bytes of version 1: logs that hold them are to be read for ever.
+func TestRecordGolden(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		bytes []byte
+	}{
+		{"batch.v1", encodeBatch(1<<40, sampleOps)},
+		{"schema.v1", appendSchema(nil, 9, `{"x":1}`)},
+	} {
+		path := filepath.Join("testdata", "record", c.name)
+		if os.Getenv("WEFT_REWRITE") != "" {
+			if err := os.WriteFile(path, c.bytes, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(c.bytes, want) {
+			t.Errorf("%s: encoded as %x, want %x", c.name, c.bytes, want)
+		}
+		if _, err := decodeRecord(want); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
 	}
 }
 

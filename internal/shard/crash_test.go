@@ -304,7 +304,7 @@ func failAt(t *testing.T, n int, in faultfs.Injector) bool {
 		if !sameDocs(t, sn, m) && (maybe == nil || !sameDocs(t, sn, maybe)) {
 			t.Errorf("operation %d: after opening again (%d) the shard holds something else", n, i)
 		}
-		if err := sn.Check(context.Background()); err != nil {
+		if err := s.Check(context.Background()); err != nil {
 			t.Errorf("operation %d: %v", n, err)
 		}
 		sn.Release()
@@ -360,6 +360,9 @@ func TestFullDiskHeals(t *testing.T) {
 	for round := range 3 {
 		for range 5 {
 			m.apply(t, s, 0, randomOps(r, 40)...)
+		}
+		if err := s.Check(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 		sn := s.Snapshot()
 		m.verify(t, sn)

@@ -214,3 +214,89 @@ func TestCreateAndDelete(t *testing.T) {
 	defer sn.Release()
 	m.verify(t, sn)
 }
+
+// tinyDoc makes a document that often lacks fields or has values without a token, or too long for a column.
+func tinyDoc(r *rand.Rand, key string) *schema.Document {
+	d := &schema.Document{Key: key, Source: fmt.Appendf(nil, "%d", r.Uint32())}
+	text := func() string { return []string{"", "a", "b a", "...", "longer than eight", "a a"}[r.IntN(6)] }
+	for f := fBody; f <= fN+2; f++ {
+		if r.IntN(3) > 0 {
+			continue
+		}
+		v := schema.Values{Field: f}
+		for range 1 + r.IntN(2) {
+			if f == fN || f == fN+2 {
+				v.Nums = append(v.Nums, r.Uint64N(3))
+			} else {
+				v.Text = append(v.Text, text())
+			}
+		}
+		d.Fields = append(d.Fields, v)
+	}
+	return d
+}
+
+// TestTinyHistories is TestHistoriesAreForgotten for the edges: fields, terms and columns that appear and vanish altogether.
+func TestTinyHistories(t *testing.T) {
+	seeds := uint64(150)
+	if long {
+		seeds = 5000
+	}
+	sch, err := testSchema(t).AddFields([]schema.Field{
+		{Name: "kw", Type: schema.Text, Tokenizer: "simple", Indexed: true, Fast: true, Multi: true, KeywordMax: 8, K1: schema.DefaultK1, B: schema.DefaultB},
+		{Name: "m", Type: schema.U64, Fast: true, Multi: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(seed, 8))
+		var clock testClock
+		cfg := config(t, memfs.New(nil))
+		cfg.Schema, cfg.Clock, cfg.NoSources = sch, clock.read, r.IntN(4) == 0
+		s, err := Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := model{}
+		for i := range 2 + r.IntN(8) {
+			ops := make([]Op, 1+r.IntN(3))
+			for j := range ops {
+				if key := fmt.Sprint(r.IntN(5)); r.IntN(4) == 0 {
+					ops[j] = Op{Delete: true, Key: key}
+				} else {
+					ops[j] = put(tinyDoc(r, key))
+				}
+			}
+			clock.now.Store(uint64(i + 1))
+			m.apply(t, s, uint64(i+1), ops...)
+			if r.IntN(2) == 0 {
+				if err := s.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := s.Merge(t.Context(), 1); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if err := s.Check(t.Context()); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if len(m) > 0 {
+			cfg.FS = memfs.New(nil)
+			fresh := m.freshIn(t, cfg, &clock)
+			if err := fresh.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(segmentBytes(t, s), segmentBytes(t, fresh)) {
+				t.Errorf("seed %d: the segment of %d documents differs from a fresh one", seed, len(m))
+			}
+			closeShard(t, fresh)
+		} else if sn := s.Snapshot(); sn.Segments() != 0 {
+			t.Errorf("seed %d: %d segments without a document", seed, sn.Segments())
+		} else {
+			sn.Release()
+		}
+		closeShard(t, s)
+	}
+}

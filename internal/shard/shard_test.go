@@ -254,6 +254,13 @@ func (m model) fresh(t testing.TB) *Shard {
 	var clock testClock
 	cfg := config(t, memfs.New(nil))
 	cfg.Clock = clock.read
+	return m.freshIn(t, cfg, &clock)
+}
+
+// freshIn is fresh in a shard that the config describes; its clock is reset.
+func (m model) freshIn(t testing.TB, cfg Config, clock *testClock) *Shard {
+	t.Helper()
+	clock.now.Store(0)
 	s := open(t, cfg)
 	keys := m.keys()
 	slices.SortStableFunc(keys, func(a, b string) int { return int(int64(m[a].ts) - int64(m[b].ts)) })
@@ -392,6 +399,9 @@ func runModel(t *testing.T, seed uint64) {
 			s = open(t, cfg)
 		}
 		if step%20 == 19 {
+			if err := s.Check(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			sn := s.Snapshot()
 			m.verify(t, sn)
 			sn.Release()
