@@ -156,8 +156,13 @@ func TestMergeRefuses(t *testing.T) {
 		t.Error("set of live documents of another size is accepted")
 	}
 	var thin bytes.Buffer
-	if _, _, err := Merge(ctx, &thin, []MergeSource{{R: open()}}, MergeOptions{WriterOptions: WriterOptions{NoSources: true}}); err != nil {
-		t.Fatal(err)
+	counted := int64(0)
+	info, _, err := Merge(ctx, &thin, []MergeSource{{R: open()}}, MergeOptions{
+		WriterOptions: WriterOptions{NoSources: true},
+		Limit:         func(n int) error { counted += int64(n); return nil },
+	})
+	if err != nil || counted != info.Bytes {
+		t.Fatalf("limit saw %d bytes of %d: %v", counted, info.Bytes, err)
 	}
 	r, err := FromBytes("thin", thin.Bytes())
 	if err != nil {
