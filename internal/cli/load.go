@@ -81,7 +81,8 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 		return err
 	}
 	defer c.CloseIdle()
-	if err := l.prepare(ctx, c, glob.Index, inputs, types); err != nil {
+	fresh, err := l.prepare(ctx, c, glob.Index, inputs, types)
+	if err != nil {
 		return explain(c, err)
 	}
 
@@ -91,7 +92,7 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 			return c.Bulk(ctx, glob.Index, body)
 		},
 		BatchDocs: l.BatchDocs, BatchBytes: l.BatchKB << 10, Concurrency: l.Concurrency, RetryFor: max(l.RetryFor, 1),
-		MaxRejects: l.MaxRejects, StatePath: l.Resume, URL: c.URL(), Index: glob.Index, Stats: &loader.Stats{},
+		MaxRejects: l.MaxRejects, StatePath: l.Resume, Fresh: fresh, URL: c.URL(), Index: glob.Index, Stats: &loader.Stats{},
 	}
 	if l.Rejects != "" {
 		mode := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
@@ -148,45 +149,47 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 	return nil
 }
 
-// prepare declares the schema if one is given, and takes the types of CSV columns from the index where it has them.
-func (l *loadCmd) prepare(ctx context.Context, c *client.Client, index string, inputs []loader.Input, types map[string]loader.Type) error {
+// prepare declares the schema if one is given, takes the types of CSV columns from the index where it has them, and tells whether
+// the index is empty.
+func (l *loadCmd) prepare(ctx context.Context, c *client.Client, index string, inputs []loader.Input, types map[string]loader.Type) (fresh bool, err error) {
 	if l.Schema != "" {
 		sdl, err := os.ReadFile(l.Schema)
 		if err != nil {
-			return fmt.Errorf("--schema: %w", err)
+			return false, fmt.Errorf("--schema: %w", err)
 		}
 		if _, err := c.PutIndex(ctx, index, string(sdl)); err != nil {
-			return fmt.Errorf("declare index %s: %w", index, err)
+			return false, fmt.Errorf("declare index %s: %w", index, err)
 		}
 	}
 	info, err := c.Index(ctx, index)
 	if client.IsNotFound(err) {
-		return nil // the first document makes it
+		return true, nil // the first document makes it
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
+	fresh = info.Docs == 0
 	table := false
 	for _, in := range inputs {
 		table = table || in.Format == loader.CSV || in.Format == loader.TSV
 	}
 	if !table {
-		return nil
+		return fresh, nil
 	}
 	s, err := readSchema(info.Schema)
 	if err != nil {
-		return err
+		return false, err
 	}
 	known, err := loader.Columns(inputs)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, f := range s.Fields {
 		if t, ok := columnTypes[f.Type]; ok && types[f.Name] == "" && known[f.Name] {
 			types[f.Name] = t
 		}
 	}
-	return nil
+	return fresh, nil
 }
 
 // columnTypes says how a cell is sent for a field that is not text.

@@ -39,6 +39,8 @@ type Config struct {
 	// StatePath names the state file; empty = none. URL and Index are kept in it: a state of another server or index is refused.
 	StatePath  string
 	URL, Index string
+	// Fresh says that the index holds nothing, so that whatever the state file has of it is void.
+	Fresh bool
 
 	// Rejects receives one JSON object for each document that did not go in; may be nil.
 	Rejects io.Writer
@@ -141,6 +143,10 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		if l.st.URL != cfg.URL || l.st.Index != cfg.Index {
 			return fmt.Errorf("state file %s belongs to a load into index %q of %s", cfg.StatePath, l.st.Index, l.st.URL)
+		}
+		if cfg.Fresh && len(l.st.Files) > 0 {
+			l.note("the index is empty: %s is void, starting over", cfg.StatePath)
+			l.st.Files = nil
 		}
 	}
 	return l.run(ctx)

@@ -337,6 +337,19 @@ func TestGoesOnBehindEveryFailure(t *testing.T) {
 	}
 }
 
+func TestStateOfAnEmptyIndexIsVoid(t *testing.T) {
+	dir := t.TempDir()
+	path := write(t, filepath.Join(dir, "c.ndjson"), `{"id":"a"}`)
+	cfg := Config{StatePath: filepath.Join(dir, "state")}
+	for range 2 {
+		s := &server{}
+		cfg.Fresh = true
+		if _, err := runLoad(t, cfg, s, path); err != nil || len(s.docs) != 1 {
+			t.Errorf("%d documents, %v", len(s.docs), err)
+		}
+	}
+}
+
 func TestStateOfAnotherServerIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := write(t, filepath.Join(dir, "c.ndjson"), `{"id":"a"}`)
