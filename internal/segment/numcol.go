@@ -291,6 +291,9 @@ func (c *NumColumn) Values(doc uint32, dst []uint64) []uint64 {
 		return dst
 	}
 	b := int(doc / ColumnBlock)
+	if raw := c.entries[b*colEntry : b*colEntry+colEntry]; raw[28] == colOne {
+		return append(dst, c.only(raw, doc))
+	}
 	e := c.entry(b)
 	first, n, at := c.span(&e, b, int(doc%ColumnBlock))
 	for i := first; i < first+n; i++ {
@@ -299,12 +302,20 @@ func (c *NumColumn) Values(doc uint32, dst []uint64) []uint64 {
 	return dst
 }
 
+// only reads the value of a document in a block where each has one.
+func (c *NumColumn) only(raw []byte, doc uint32) uint64 {
+	return le.Uint64(raw) + packedAt(c.data[le.Uint64(raw[16:]):], int(doc%ColumnBlock), int(raw[29]))
+}
+
 // First returns the first value of a document; ok is false when it has none.
 func (c *NumColumn) First(doc uint32) (v uint64, ok bool) {
 	if doc >= c.docs {
 		return 0, false
 	}
 	b := int(doc / ColumnBlock)
+	if raw := c.entries[b*colEntry : b*colEntry+colEntry]; raw[28] == colOne {
+		return c.only(raw, doc), true
+	}
 	e := c.entry(b)
 	first, n, at := c.span(&e, b, int(doc%ColumnBlock))
 	if n == 0 {
