@@ -174,8 +174,11 @@ func newParser(c *commands, io *IO) (*kong.Kong, error) {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.Help(help),
 		kong.ExplicitGroups([]kong.Group{
-			{Key: "serve", Title: "Servers:"}, {Key: "use", Title: "Clients:"}, {Key: "care", Title: "Tools:"},
-			{Key: "common", Title: "Flags of every command:"}, {Key: "limits", Title: "Limits:"},
+			{Key: "serve", Title: "Servers:"},
+			{Key: "use", Title: "Clients:"},
+			{Key: "care", Title: "Tools:"},
+			{Key: "common", Title: "Flags of every command:"},
+			{Key: "limits", Title: "Limits:"},
 		}),
 		// The later of two resolvers wins, so the environment stands behind the file.
 		kong.Resolvers(file, envResolver{io.LookupEnv}),

@@ -72,8 +72,10 @@ func TestCleanTakesOutControl(t *testing.T) {
 func TestTable(t *testing.T) {
 	var b bytes.Buffer
 	p := printer{w: &b, offset: 9, marks: marksFor(nil)}
-	res := &client.SearchResult{Total: 12345, TotalRelation: "gte", TookMS: 1.25, Notes: []string{"a note"},
-		Hits: []client.Hit{{ID: "one", Score: 12.34567, Source: jsontext.Value(`{"t":"text"}`)}, {ID: "two", Score: 0.5}}}
+	res := &client.SearchResult{
+		Total: 12345, TotalRelation: "gte", TookMS: 1.25, Notes: []string{"a note"},
+		Hits: []client.Hit{{ID: "one", Score: 12.34567, Source: jsontext.Value(`{"t":"text"}`)}, {ID: "two", Score: 0.5}},
+	}
 	res.Coverage.DocsTotal, res.Coverage.DocsCovered = 20, 10
 	p.print(res)
 	want := `   #   SCORE  ID

@@ -311,8 +311,10 @@ func (d *Doctor) index(ctx context.Context, r *Report, e entry) (err error) {
 
 	if _, err := d.see.Stat(d.path(place, storeDir)); errors.Is(err, fs.ErrNotExist) {
 		if logReport.Files > 0 || logErr != nil {
-			r.Findings = append(r.Findings, Finding{Kind: Damage, Place: path.Join(place, storeDir),
-				What: fmt.Sprintf("index %s has a log and no store", e.Name), Advice: "restore the folder from a copy"})
+			r.Findings = append(r.Findings, Finding{
+				Kind: Damage, Place: path.Join(place, storeDir),
+				What: fmt.Sprintf("index %s has a log and no store", e.Name), Advice: "restore the folder from a copy",
+			})
 		}
 		// Else it was announced and never made: a start makes it.
 		return nil
@@ -447,8 +449,10 @@ func (d *Doctor) manifest(r *Report, place string, m *store.Manifest) {
 		err = errors.New("no field is the primary key")
 	}
 	if err != nil {
-		r.Findings = append(r.Findings, Finding{Kind: Damage, Place: path.Join(place, storeDir),
-			What: fmt.Sprintf("schema of manifest version %d: %v", m.Version, err), Advice: "use the version of weft that wrote it, or a later one"})
+		r.Findings = append(r.Findings, Finding{
+			Kind: Damage, Place: path.Join(place, storeDir),
+			What: fmt.Sprintf("schema of manifest version %d: %v", m.Version, err), Advice: "use the version of weft that wrote it, or a later one",
+		})
 	}
 }
 
@@ -458,20 +462,26 @@ func (d *Doctor) log(r *Report, place string, v *store.Version, rep wal.Report, 
 	var bad *wal.CorruptError
 	switch {
 	case errors.As(err, &bad):
-		r.Findings = append(r.Findings, Finding{Kind: Damage, Place: d.rel(bad.File), What: fmt.Sprintf("at byte %d: %s", bad.Offset, bad.Reason),
-			Advice: "records behind that place were acknowledged; restore the file from a copy of the folder"})
+		r.Findings = append(r.Findings, Finding{
+			Kind: Damage, Place: d.rel(bad.File), What: fmt.Sprintf("at byte %d: %s", bad.Offset, bad.Reason),
+			Advice: "records behind that place were acknowledged; restore the file from a copy of the folder",
+		})
 	case errors.Is(err, wal.ErrNewerFormat):
 		r.Findings = append(r.Findings, Finding{Kind: Damage, Place: at, What: err.Error(), Advice: "use the version of weft that wrote it, or a later one"})
 	case err != nil:
 		r.Findings = append(r.Findings, Finding{Kind: Damage, Place: at, What: err.Error(), Advice: "restore the file from a copy of the folder"})
 	case v == nil:
 	case rep.Files == 0 && v.Manifest.LogSeq > 0:
-		r.Findings = append(r.Findings, Finding{Kind: Damage, Place: at, What: "the log is gone; whatever was acknowledged after the last flush was in it",
-			Advice: "restore the log from a copy of the folder"})
+		r.Findings = append(r.Findings, Finding{
+			Kind: Damage, Place: at, What: "the log is gone; whatever was acknowledged after the last flush was in it",
+			Advice: "restore the log from a copy of the folder",
+		})
 	case rep.Files > 0 && rep.FirstSeq > v.Manifest.LogSeq+1:
-		r.Findings = append(r.Findings, Finding{Kind: Damage, Place: at,
+		r.Findings = append(r.Findings, Finding{
+			Kind: Damage, Place: at,
 			What:   fmt.Sprintf("the log begins at record %d, the manifest ends at %d: what lies between is missing", rep.FirstSeq, v.Manifest.LogSeq),
-			Advice: "restore the log from a copy of the folder"})
+			Advice: "restore the log from a copy of the folder",
+		})
 	}
 	if err == nil && rep.Torn != nil {
 		t := *rep.Torn

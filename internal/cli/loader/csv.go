@@ -230,8 +230,10 @@ func (c *csvReader) next(r *record) error {
 	switch {
 	case errors.As(err, &bad):
 		// The reader has passed the line and goes on behind it.
-		*r = record{line: c.base.Line + int64(bad.StartLine), code: "bad_csv",
-			reason: fmt.Sprintf("line %d, column %d: %v", c.base.Line+int64(bad.Line), bad.Column, bad.Err)}
+		*r = record{
+			line: c.base.Line + int64(bad.StartLine), code: "bad_csv",
+			reason: fmt.Sprintf("line %d, column %d: %v", c.base.Line+int64(bad.Line), bad.Column, bad.Err),
+		}
 		c.advance(int64(bad.Line))
 	case err != nil:
 		return c.explain(err)

@@ -137,7 +137,8 @@ func TestNDJSON(t *testing.T) {
 
 func TestIDField(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "c.ndjson"), strings.Join([]string{
-		`{"_id" : "x" , "t":"{\"_id\":1}"}`, `{"t":[1,{"_id":2}],"_id":-7}`, `{"t":1}`, `{"id":1,"_id":2}`, `{"_id":{}}`}, "\n"))
+		`{"_id" : "x" , "t":"{\"_id\":1}"}`, `{"t":[1,{"_id":2}],"_id":-7}`, `{"t":1}`, `{"id":1,"_id":2}`, `{"_id":{}}`,
+	}, "\n"))
 	s := &server{}
 	rejects, err := runLoad(t, Config{IDField: "_id"}, s, path)
 	if err != nil {
