@@ -233,7 +233,6 @@ func (s *Shard) openLog() error {
 
 // replay applies the log records that the version does not cover.
 func (s *Shard) replay(ctx context.Context) error {
-	w := &worker{}
 	return s.wal.Replay(s.committed.seq+1, func(seq uint64, payload []byte) error {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -243,7 +242,7 @@ func (s *Shard) replay(ctx context.Context) error {
 		}
 		r, err := decodeRecord(payload)
 		if err == nil {
-			err = s.redo(&w, r)
+			err = s.redo(r)
 		}
 		if errors.Is(err, errRecord) {
 			err = fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -256,41 +255,38 @@ func (s *Shard) replay(ctx context.Context) error {
 }
 
 // redo applies one record that is durable already.
-func (s *Shard) redo(w **worker, r *record) error {
-	wr := &write{payload: []byte{r.kind}, mem: s.writeMu.active, ts: r.commitTS}
+func (s *Shard) redo(r *record) error {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	var wr *write
 	if r.kind == recordSchema {
 		sch, err := parseSchema("json", r.schemaText, r.generation)
 		if err != nil {
 			return err
 		}
-		wr.schema, s.writeMu.schema = sch, sch
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.publishLocked(wr)
-		return nil
-	}
-	next, err := s.worker(s.writeMu.schema)
-	if err != nil {
-		return err
-	}
-	*w = next
-	defer s.giveBack(next)
-	results := make([]OpResult, len(r.ops))
-	for i := range r.ops {
-		if err := s.prepare(next, s.writeMu.schema, &r.ops[i]); err != nil {
-			return fmt.Errorf("operation %d: %w: %w", i, errRecord, err)
+		s.writeMu.schema = sch
+		wr = &write{mem: s.writeMu.active, schema: sch}
+	} else {
+		w, err := s.worker(s.writeMu.schema)
+		if err != nil {
+			return err
 		}
-		next.ends = append(next.ends, len(next.record))
+		defer s.giveBack(w)
+		for i := range r.ops {
+			if err := s.prepare(w, s.writeMu.schema, &r.ops[i]); err != nil {
+				return fmt.Errorf("operation %d: %w: %w", i, errRecord, err)
+			}
+			w.ends = append(w.ends, len(w.record))
+		}
+		results := make([]OpResult, len(r.ops))
+		s.lookUp(w, r.ops, results)
+		s.writeMu.lastTS = max(s.writeMu.lastTS, r.commitTS)
+		wr = s.effect(w, r.ops, results, r.commitTS, nil)
 	}
-	s.lookUp(next, r.ops, results)
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
-	done := s.effect(next, r.ops, results, r.commitTS, nil)
-	s.writeMu.lastTS = max(s.writeMu.lastTS, r.commitTS)
-	done.payload = wr.payload // it takes its number even if it changes nothing any more
+	wr.payload = []byte{r.kind} // it takes its number even if it changes nothing any more
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.publishLocked(done)
+	s.publishLocked(wr)
 	return nil
 }
 

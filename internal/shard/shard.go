@@ -73,7 +73,6 @@ type Shard struct {
 	mu struct {
 		sync.Mutex
 		queue    []*write // applied, not durable
-		queued   int64    // bytes of records in the queue
 		segments []*part  // oldest first
 		frozen   *part    // memtable that is being flushed, or nil
 		active   *part
@@ -308,19 +307,17 @@ func (s *Shard) retryAfter() time.Duration {
 // safe without the flush; it only shortens the next Open. Snapshots that are still held stay readable; Snapshot returns an empty
 // one from now on. A second Close does nothing.
 func (s *Shard) Close(ctx context.Context) error {
+	s.writeMu.Lock() // so that no write is being applied while the flag changes
 	s.mu.Lock()
-	if s.mu.closed {
-		s.mu.Unlock()
+	closed, readOnly := s.mu.closed, s.mu.readOnly != nil
+	s.mu.closed = true
+	s.mu.Unlock()
+	s.writeMu.Unlock()
+	if closed {
 		return nil
 	}
-	s.mu.closed = true
-	readOnly := s.mu.readOnly != nil
-	s.mu.Unlock()
 	s.stop()
 	s.background.Wait()
-	// Whoever is applying a write has not seen the flag; after this everyone has.
-	s.writeMu.Lock()
-	s.writeMu.Unlock() //nolint:staticcheck // a barrier
 
 	var errs []error
 	if !readOnly && ctx.Err() == nil && !s.cfg.NoFlushOnClose {

@@ -237,7 +237,7 @@ func checkColumns(t testing.TB, v *View, docs []*schema.Document) {
 // TestViewsAgainstBruteForce takes views at random moments, with random deaths, and compares each with the documents, also after
 // the table went on.
 func TestViewsAgainstBruteForce(t *testing.T) {
-	for s := range uint64(3) {
+	for s := range uint64(2) {
 		r := rand.New(rand.NewPCG(s, 1))
 		inv, tab := inverter(t), New()
 		var docs []*schema.Document
@@ -248,7 +248,7 @@ func TestViewsAgainstBruteForce(t *testing.T) {
 			dead map[uint32]bool
 		}
 		var views []taken
-		for len(docs) < 1100 {
+		for len(docs) < 700 {
 			var b Batch
 			for range 1 + r.IntN(40) {
 				d := randomDoc(r, fmt.Sprintf("k%d-%d", r.IntN(1000), len(docs)))

@@ -1,0 +1,203 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-search/weft/internal/store"
+	"github.com/weft-search/weft/internal/vfs/faultfs"
+	"github.com/weft-search/weft/internal/vfs/memfs"
+)
+
+// bigDoc is a put that takes about 200 KB of a memtable.
+func bigDoc(r *rand.Rand, n int) Op {
+	d := randomDoc(r, fmt.Sprint("big", n))
+	d.Source = append(d.Source, make([]byte, 200<<10)...)
+	return put(d)
+}
+
+// TestBackgroundFlushIsRetried fails every write to the store: the shard takes writes until its memory is full, then refuses them
+// for the disk's sake and not for load, and goes on when the disk is well again.
+func TestBackgroundFlushIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys := faultfs.New(memfs.New(nil))
+		cfg := config(t, fsys)
+		cfg.NoBackground = false
+		cfg.MemtableBytes = 500 << 10
+		s, err := Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeShard(t, s)
+		fsys.Inject(faultfs.Under(storeName+"/", faultfs.From(1, faultfs.Space, faultfs.NoSpace)))
+		r := rand.New(rand.NewPCG(1, 1))
+		m := model{}
+		n := 0
+		for ; n < 50; n++ {
+			op := bigDoc(r, n)
+			res, err := s.Apply(t.Context(), []Op{op})
+			synctest.Wait() // the background has met the fault
+			if err != nil {
+				if !errors.Is(err, ErrReadOnly) || !errors.Is(err, syscall.ENOSPC) || errors.Is(err, ErrOverloaded) {
+					t.Fatalf("refusal: %v", err)
+				}
+				break
+			}
+			m.expect(t, 0, []Op{op}, res)
+		}
+		if st := s.Stats(); n == 50 || st.FlushFailures == 0 || st.LastErr == "" || st.Flushes != 0 {
+			t.Fatalf("after %d documents: %+v", n, st)
+		}
+		<-time.After(time.Minute)
+		if st := s.Stats(); st.FlushFailures < 4 || st.FlushFailures > 20 {
+			t.Errorf("%d tries in a minute", st.FlushFailures)
+		}
+		fsys.Inject(nil)
+		<-time.After(time.Minute)
+		if st := s.Stats(); st.Flushes != 1 || st.LastErr != "" || st.ReadOnly != "" {
+			t.Errorf("after the disk is well: %+v", st)
+		}
+		m.apply(t, s, 0, bigDoc(r, n))
+		synctest.Wait()
+		sn := s.Snapshot()
+		m.verify(t, sn)
+		sn.Release()
+	})
+}
+
+// TestLogHealsByItself fills the disk under the log and makes room again.
+func TestLogHealsByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys := faultfs.New(memfs.New(nil))
+		s, err := Open(t.Context(), config(t, fsys))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeShard(t, s)
+		r := rand.New(rand.NewPCG(1, 1))
+		m := model{}
+		m.apply(t, s, 0, randomOps(r, 20)...)
+		fsys.Inject(faultfs.From(1, faultfs.Space, faultfs.NoSpace))
+		if _, err := s.Apply(t.Context(), randomOps(r, 20)); !errors.Is(err, ErrReadOnly) || !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("write on a full disk: %v", err)
+		}
+		<-time.After(time.Minute)
+		if s.Stats().ReadOnly == "" {
+			t.Fatal("healed on a full disk")
+		}
+		fsys.Inject(nil)
+		<-time.After(time.Minute)
+		m.apply(t, s, 0, randomOps(r, 20)...)
+		if err := s.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+		sn := s.Snapshot()
+		m.verify(t, sn)
+		sn.Release()
+	})
+}
+
+// TestBrokenLogStaysReadOnly: after a failed sync nothing is known about the disk; only opening again helps.
+func TestBrokenLogStaysReadOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys := faultfs.New(memfs.New(nil))
+		s, err := Open(t.Context(), config(t, fsys))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeShard(t, s)
+		fsys.Inject(faultfs.Nth(1, faultfs.Sync, faultfs.IOError))
+		op := put(randomDoc(rand.New(rand.NewPCG(1, 1)), "a"))
+		for range 2 {
+			if _, err := s.Apply(t.Context(), []Op{op}); !errors.Is(err, ErrReadOnly) || !errors.Is(err, syscall.EIO) {
+				t.Fatalf("write: %v", err)
+			}
+			<-time.After(time.Hour)
+		}
+		if err := s.Flush(t.Context()); !errors.Is(err, ErrReadOnly) {
+			t.Fatalf("flush: %v", err)
+		}
+	})
+}
+
+// TestFailedFlushAndMergeLeaveNothing fails one operation on the store after the other in a flush and a merge, tries again, and
+// looks for objects that no manifest names.
+func TestFailedFlushAndMergeLeaveNothing(t *testing.T) {
+	for n := 1; ; n++ {
+		disk := memfs.New(nil)
+		fsys := faultfs.New(disk)
+		s, err := Open(t.Context(), config(t, fsys))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rand.New(rand.NewPCG(2, 2))
+		m := model{}
+		m.apply(t, s, 0, randomOps(r, 30)...)
+		fsys.Inject(faultfs.Under(storeName+"/", faultfs.Nth(n, faultfs.Space|faultfs.Sync, faultfs.IOError)))
+		step := func(fn func() error) {
+			err := fn()
+			if err != nil && (!errors.Is(err, syscall.EIO) || !fsys.Fired()) {
+				t.Fatalf("operation %d: %v", n, err)
+			}
+			if err != nil {
+				err = fn()
+			}
+			if err != nil {
+				t.Fatalf("operation %d: second try: %v", n, err)
+			}
+		}
+		step(func() error { return s.Flush(t.Context()) })
+		m.apply(t, s, 0, randomOps(r, 30)...)
+		step(func() error { return s.Merge(t.Context(), 1) })
+		if err := s.Check(t.Context()); err != nil {
+			t.Errorf("operation %d: %v", n, err)
+		}
+		sn := s.Snapshot()
+		m.verify(t, sn)
+		sn.Release()
+		rep, err := s.catalog.Verify(t.Context(), s.name, store.VerifyOptions{Deep: true})
+		if err != nil || len(rep.Problems) > 0 {
+			t.Errorf("operation %d: %v %v", n, err, rep.Problems)
+		}
+		for _, o := range rep.Unreferenced {
+			if strings.Contains(o.Key, "/"+store.KindSegment+"/") {
+				t.Errorf("operation %d: %s is left", n, o.Key)
+			}
+		}
+		fired := fsys.Fired()
+		closeShard(t, s)
+		if !fired {
+			if n < 8 {
+				t.Fatalf("only %d operations", n)
+			}
+			return
+		}
+	}
+}
+
+func TestPacerKeepsTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pacer{ctx: t.Context(), rate: 1 << 20, start: time.Now()}
+		for range 64 {
+			if err := p.wait(256 << 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(p.start); took < 15*time.Second || took > 17*time.Second {
+			t.Errorf("16 MiB at 1 MiB/s took %v", took)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		p.ctx = ctx
+		if err := p.wait(1 << 20); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
