@@ -1,12 +1,12 @@
 package exec
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
@@ -83,65 +83,40 @@ const (
 	boundAbove                     // above every value of the type
 )
 
-// encodeBound converts a bound to the column's encoding. A bound that is no value of the type is rounded inward (up for a lower
-// bound, down for an upper), so that the set of values between the bounds is exact.
+// encodeBound converts a bound to the column's encoding. Decimals of an f64 field and instants of a date field round as those of
+// documents do, so that a value is found by the text it came as. A bound of an integer field that is no integer is rounded inward
+// (up for a lower bound, down for an upper), so that the set of values between the bounds is exact.
 func encodeBound(fd *schema.Field, text string, lower bool) (uint64, boundState, error) {
 	bad := func(want string) error {
 		return &QueryError{Code: "invalid_bound", Field: fd.Name, Reason: fmt.Sprintf("range bound %q is not %s", clip(text), want)}
 	}
-	if fd.Type == schema.Date {
-		if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
-			return schema.EncodeI64(ms), boundExact, nil
-		}
-		t, err := parseTime(text)
-		if err != nil {
-			return 0, 0, bad("an RFC 3339 date or epoch milliseconds")
-		}
-		ms := t.UnixMilli()
-		if t.Nanosecond()%1e6 == 0 {
-			return schema.EncodeI64(ms), boundExact, nil
-		}
-		if lower {
-			ms++
-		}
-		return schema.EncodeI64(ms), boundRounded, nil
-	}
 	if len(text) > 400 {
-		return 0, 0, bad("a number")
+		return 0, 0, bad("a value of the field")
 	}
-	if fd.Type == schema.F64 {
-		v, err := strconv.ParseFloat(text, 64)
-		if err != nil || math.IsNaN(v) {
-			if math.IsInf(v, 1) {
-				return schema.EncodeF64(math.MaxFloat64), pick(lower, boundAbove, boundRounded), nil
-			}
-			if math.IsInf(v, -1) {
-				return schema.EncodeF64(-math.MaxFloat64), pick(lower, boundRounded, boundBelow), nil
-			}
-			return 0, 0, bad("a number")
+	if fd.Type == schema.Date {
+		v, err := schema.EncodeText(schema.Date, text)
+		if err != nil {
+			return 0, 0, bad("an RFC 3339 date, a day as 2006-01-02, or epoch milliseconds")
 		}
-		if math.IsInf(v, 0) {
-			return 0, 0, bad("a finite number; use * for an open end")
-		}
-		// the decimal text may lie beside the float it rounds to
-		if exact, ok := new(big.Rat).SetString(text); ok && !hugeExponent(text) {
-			switch c := new(big.Rat).SetFloat64(v).Cmp(exact); {
-			case c < 0 && lower:
-				return schema.EncodeF64(math.Nextafter(v, math.Inf(1))), boundRounded, nil
-			case c > 0 && !lower:
-				return schema.EncodeF64(math.Nextafter(v, math.Inf(-1))), boundRounded, nil
-			case c != 0:
-				return schema.EncodeF64(v), boundRounded, nil
-			}
-		}
-		return schema.EncodeF64(v), boundExact, nil
+		return v, boundExact, nil
 	}
-	// integers: exact for any decimal text
+	f, err := schema.ParseF64(text)
+	switch {
+	case errors.Is(err, schema.ErrRange) && fd.Type == schema.F64:
+		if strings.HasPrefix(text, "-") {
+			return schema.EncodeF64(-math.MaxFloat64), pick(lower, boundRounded, boundBelow), nil
+		}
+		return schema.EncodeF64(math.MaxFloat64), pick(lower, boundAbove, boundRounded), nil
+	case err != nil && !errors.Is(err, schema.ErrRange):
+		return 0, 0, bad("a number; use * for an open end")
+	case fd.Type == schema.F64:
+		return schema.EncodeF64(f), boundExact, nil
+	}
 	if hugeExponent(text) {
 		return 0, 0, bad("a number within range")
 	}
 	r, ok := new(big.Rat).SetString(text)
-	if !ok || strings.ContainsAny(text, "/_xXoObBpP") {
+	if !ok {
 		return 0, 0, bad("a number")
 	}
 	num := new(big.Int)
@@ -180,15 +155,6 @@ func hugeExponent(text string) bool {
 	}
 	e, err := strconv.Atoi(text[i+1:])
 	return err != nil || e > 400 || e < -400
-}
-
-func parseTime(text string) (time.Time, error) {
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02"} {
-		if t, err := time.Parse(layout, text); err == nil {
-			return t, nil
-		}
-	}
-	return time.Time{}, fmt.Errorf("not a date")
 }
 
 func pick(c bool, a, b boundState) boundState {

@@ -303,7 +303,7 @@ func (l *segLeaf) LiveDocs() uint32                         { return l.m.LiveDoc
 func (l *segLeaf) KeyOrdered() bool                         { return true }
 func (l *segLeaf) FieldStats(f int) score.FieldStats        { return l.m.FieldStats(f) }
 func (l *segLeaf) DocFreq(f int, tk []byte) (uint64, error) { return l.m.DocFreq(f, tk) }
-func (l *segLeaf) Present(f int) func(uint32) bool { p := l.Reader.Present(f); return p.Has }
+func (l *segLeaf) Present(f int) func(uint32) bool          { p := l.Reader.Present(f); return p.Has }
 
 func (l *segLeaf) NumColumn(f int) NumColumn {
 	if c, ok := l.Reader.NumColumn(f); ok {

@@ -185,7 +185,7 @@ func (s *searcher) textFields(name, value string, make func(f int) (*node, error
 		if fd.Fast {
 			return s.rangeNode(&query.Range{Field: name, Min: &query.Bound{Value: value}, Max: &query.Bound{Value: value}})
 		}
-		return nil, &QueryError{Code: "field_not_searchable", Field: name, Reason: describe(fd) + " has neither a text index nor a column"}
+		return nil, &QueryError{Code: "field_not_searchable", Field: name, Reason: describe(fd) + " without a column cannot be searched; declare it as fast"}
 	}
 	fields, err := s.defaults()
 	if err != nil {
