@@ -66,9 +66,7 @@ func (n *Node) bulk(c *call) *api.Problem {
 	defer stop()
 	load := &bulkLoad{node: n, writer: w, start: c.start, lines: newLineReader(src, int(n.cfg.Limits.DocumentBytes)), ids: newIDSet(n.cfg.Limits.BulkIDs)}
 	load.run(ctx)
-	if context.Cause(ctx) != nil && c.r.Context().Err() != nil {
-		return api.NewProblem(api.CallerGone, "the caller hung up")
-	}
+	stop()
 	return load.answer(c)
 }
 
@@ -105,10 +103,11 @@ func (b *bulkLoad) run(ctx context.Context) {
 				b.reject(line, refusalProblem(p))
 				break
 			}
-			// What was read whole is applied: its sender may be gone, or may be told.
-			b.flush(ctx)
 			b.broken = b.node.bodyProblem(ctx, err)
 			b.broken.Line = line.number
+			// What was read whole is applied, so that the reply can tell one line from which on nothing is in. The context may have
+			// ended with the stream; it bounds nothing here but this chunk.
+			b.flush(context.WithoutCancel(ctx))
 			return
 		case b.stopped != nil:
 			b.reject(line, b.stopped)

@@ -47,6 +47,7 @@ type Node struct {
 	memory                  *admit.Gate // bytes of request bodies
 	memtables               memtables
 	drain                   drain
+	parsers                 sync.Pool // of *jsondoc.Parser
 
 	refused   map[api.Code]obs.Counter
 	stages    map[string]obs.Histogram
@@ -60,6 +61,9 @@ type Node struct {
 
 	done chan struct{} // closed when the HTTP server has ended
 	err  error         // why it ended by itself; set before done is closed
+
+	closeOnce sync.Once
+	closeErr  error
 }
 
 // Names of the gates.
@@ -140,7 +144,7 @@ func (n *Node) ID() string { return n.self.ID }
 // shardConfig is what the shard of an index is opened with.
 func (n *Node) shardConfig(e catalogEntry, sch *schema.Schema) shard.Config {
 	return shard.Config{
-		Dir: n.indexDir(e), Collection: e.Name, Schema: sch,
+		Dir: n.indexDir(e), FS: n.cfg.FS, Collection: e.Name, Schema: sch,
 		MemtableBytes: n.cfg.Engine.MemtableBytes, MergeBytesPerSec: n.cfg.Engine.MergeBytesPerSec,
 		Log: n.log.With("index", e.Name),
 	}
@@ -221,8 +225,13 @@ func (n *Node) Metrics() *obs.Metrics { return n.cfg.Metrics }
 func (n *Node) Opened() <-chan struct{} { return n.opened }
 
 // Close stops accepting calls, waits for those under way until ctx ends, then interrupts them, closes the indexes and lets the
-// data folder go. What was acknowledged is safe in any case.
+// data folder go. What was acknowledged is safe in any case. Closing again does nothing and returns the same error.
 func (n *Node) Close(ctx context.Context) error {
+	n.closeOnce.Do(func() { n.closeErr = n.close(ctx) })
+	return n.closeErr
+}
+
+func (n *Node) close(ctx context.Context) error {
 	var errs []error
 	n.drain.begin()
 	if n.server != nil {

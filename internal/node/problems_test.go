@@ -15,6 +15,7 @@ import (
 	"github.com/weft-search/weft/internal/node/api"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/schema/jsondoc"
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/exec"
@@ -96,6 +97,16 @@ func TestErrorsBecomeProblems(t *testing.T) {
 		api.RepeatedParameter, api.InvalidField, api.ReplyTooLarge, api.InvalidIndexName, api.NothingApplied, api.InvalidBody, api.NotFound,
 		api.DocumentNotFound, api.MethodNotAllowed, api.BodyTimeout, api.BodyTooLarge, api.DocumentTooLarge, api.URITooLong, api.UnsupportedMediaType,
 		api.UnsupportedEncoding, api.Incomplete,
+	}
+	for _, code := range []string{
+		jsondoc.CodeInvalidJSON, jsondoc.CodeInvalidUTF8, jsondoc.CodeDuplicateMember, jsondoc.CodeMissingID, jsondoc.CodeInvalidID, jsondoc.CodeUnknownField,
+		jsondoc.CodeTypeConflict, jsondoc.CodeNumberOutOfRange, jsondoc.CodeValueTooLong, jsondoc.CodeTooManyValues, jsondoc.CodeTooManyFields,
+		jsondoc.CodeInvalidFieldName, jsondoc.CodeTooDeep, jsondoc.CodeDocumentTooLarge,
+	} {
+		if p := docProblem(&jsondoc.DocError{Code: code}); string(p.Code) != code {
+			t.Errorf("code %s of a document becomes %s", code, p.Code)
+		}
+		seen[api.Code(code)] = true
 	}
 	for code := range api.Codes {
 		if !seen[code] && !slices.Contains(elsewhere, code) {

@@ -1,17 +1,15 @@
 package node
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/weft-search/weft/internal/node/api"
 	"github.com/weft-search/weft/internal/query"
@@ -191,12 +189,15 @@ func (n *Node) execute(ctx context.Context, l lease, snap *shard.Snapshot, root 
 	began := watch.last
 	res, err := exec.Search(ctx, leaves, sch, analyzers, ereq)
 	watch.lap(stageSearch)
+	if err != nil && ereq.AllowPartial && errors.Is(err, context.DeadlineExceeded) {
+		res, err = &exec.Result{Partial: true, TotalRelation: exec.AtLeast}, nil // nothing was reached
+	}
 	if err != nil {
 		return nil, n.problem(ctx, err)
 	}
 	shardMicros := watch.last - began
 
-	sources, prob := n.fetch(ctx, leaves, res.Hits, req.Fields)
+	sources, prob := n.fetch(ctx, leaves, res.Hits, selectorOf(sch, req.Fields))
 	if prob != nil {
 		return nil, prob
 	}
@@ -276,9 +277,9 @@ func unknownField(name, param string) *api.Problem {
 }
 
 // fetch reads the sources of the hits; a nil entry is a document whose source is not kept or not asked for.
-func (n *Node) fetch(ctx context.Context, leaves []exec.Leaf, hits []exec.Hit, fields []string) ([][]byte, *api.Problem) {
+func (n *Node) fetch(ctx context.Context, leaves []exec.Leaf, hits []exec.Hit, pick selector) ([][]byte, *api.Problem) {
 	sources := make([][]byte, len(hits))
-	if fields != nil && len(fields) == 0 {
+	if pick.mode == pickNothing {
 		return sources, nil
 	}
 	var buf []byte
@@ -300,47 +301,12 @@ func (n *Node) fetch(ctx context.Context, leaves []exec.Leaf, hits []exec.Hit, f
 				n.cfg.Limits.ReplyBytes)).On("limit").Within(n.cfg.Limits.ReplyBytes)
 		}
 		src := buf[from:len(buf):len(buf)]
-		if fields != nil {
-			if src, err = filterSource(src, fields); err != nil {
-				return nil, n.problem(ctx, fmt.Errorf("filter source of a hit: %w", err))
-			}
+		if src, err = pick.apply(src); err != nil {
+			return nil, n.problem(ctx, fmt.Errorf("filter source of a hit: %w", err))
 		}
 		sources[i] = src
 	}
 	return sources, nil
-}
-
-// filterSource returns the object with only the named members, in their order and as they were written.
-func filterSource(src []byte, fields []string) ([]byte, error) {
-	d := jsontext.NewDecoder(bytes.NewReader(src))
-	if _, err := d.ReadToken(); err != nil {
-		return nil, err
-	}
-	out := []byte{'{'}
-	for d.PeekKind() != '}' {
-		tok, err := d.ReadToken()
-		if err != nil {
-			return nil, err
-		}
-		name := tok.String()
-		if !slices.Contains(fields, name) {
-			if err := d.SkipValue(); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		v, err := d.ReadValue()
-		if err != nil {
-			return nil, err
-		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = api.AppendString(out, name)
-		out = append(out, ':')
-		out = append(out, v...)
-	}
-	return append(out, '}'), nil
 }
 
 // analyzerSet is the analyzers of one schema, by field.

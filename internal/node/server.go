@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -37,7 +37,14 @@ type call struct {
 	start  time.Time
 	params url.Values
 	conn   *http.ResponseController
+
+	read    bool // the body was read to its end
+	stalled bool // its sender was too slow
 }
+
+// discardTime is how long the server may spend on what a handler left of a body, so that its sender comes to reading the reply.
+// net/http bounds the bytes and not the time.
+const discardTime = 2 * time.Second
 
 // replyWriter remembers whether and how a reply was begun.
 type replyWriter struct {
@@ -141,9 +148,6 @@ func (n *Node) serve(w http.ResponseWriter, r *http.Request, e *endpoint, prob *
 			}
 			status = rw.status
 		}
-		if status == 0 {
-			status = api.StatusCallerGone
-		}
 		took := seen.End(status)
 		n.log.LogAttrs(c.ctx, slog.LevelDebug, "request", slog.String("route", e.name), slog.Int("status", status),
 			slog.Duration("took", took), slog.String("request_id", id))
@@ -243,6 +247,15 @@ func (c *call) reply(n *Node, status int, ctype string, body []byte) {
 	if err := c.conn.SetWriteDeadline(time.Now().Add(n.cfg.Limits.ReplyTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		n.log.Debug("set write deadline", "error", err)
 	}
+	if !c.read && c.r.ContentLength != 0 {
+		until := time.Now()
+		if !c.stalled {
+			until = until.Add(discardTime)
+		}
+		if err := c.conn.SetReadDeadline(until); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			n.log.Debug("bound the rest of a body", "error", err)
+		}
+	}
 	h := c.w.Header()
 	h.Set("Content-Type", ctype)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -252,11 +265,8 @@ func (c *call) reply(n *Node, status int, ctype string, body []byte) {
 	}
 }
 
-// fail sends a problem document, unless the caller is gone.
+// fail sends a problem document, also to a caller that is thought to be gone: the server would send an empty 200 in its place.
 func (c *call) fail(n *Node, p *api.Problem) {
-	if p.Code == api.CallerGone || c.w.status != 0 {
-		return
-	}
 	p.RequestID = obs.RequestID(c.ctx)
 	status := p.HTTPStatus()
 	if status >= http.StatusInternalServerError && p.Cause != nil {
@@ -316,6 +326,7 @@ func (c *call) body(n *Node, limit int64) ([]byte, *admit.Place, *api.Problem) {
 	if length > 0 {
 		b = make([]byte, length)
 		_, err = io.ReadFull(src, b)
+		c.read = err == nil
 	} else {
 		b, err = io.ReadAll(io.LimitReader(src, limit+1))
 	}
@@ -331,7 +342,7 @@ func (c *call) body(n *Node, limit int64) ([]byte, *admit.Place, *api.Problem) {
 }
 
 // timed returns the request's body as a reader on which no single read waits longer than the configured stall, and which
-// fails at once when ctx ends. stop must be called when reading is over.
+// fails at once when ctx ends. stop must be called when reading is over, before the reply; calling it again does nothing.
 func (c *call) timed(n *Node, ctx context.Context) (src io.Reader, stop func()) {
 	interrupt := context.AfterFunc(ctx, func() {
 		if err := c.conn.SetReadDeadline(time.Unix(1, 0)); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -339,13 +350,13 @@ func (c *call) timed(n *Node, ctx context.Context) (src io.Reader, stop func()) 
 		}
 	})
 	src = &timedReader{call: c, ctx: ctx, stall: n.cfg.Limits.BulkStall}
-	return src, func() {
+	return src, sync.OnceFunc(func() {
 		interrupt()
 		// Without this the deadline would later end the request's context while the reply is being made.
 		if err := c.conn.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			n.log.Debug("clear read deadline", "error", err)
 		}
-	}
+	})
 }
 
 type timedReader struct {
@@ -367,24 +378,31 @@ func (t *timedReader) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	n, err := t.call.r.Body.Read(b)
-	if err != nil && !errors.Is(err, io.EOF) {
-		if cause := context.Cause(t.ctx); cause != nil {
-			return n, cause
-		}
+	if err == nil {
+		return n, nil
+	}
+	if errors.Is(err, io.EOF) {
+		t.call.read = true
+		return n, err
+	}
+	t.call.stalled = errors.Is(err, os.ErrDeadlineExceeded)
+	// The server cancels the request's context when a read fails, so that a plain cancellation says no more than err does. Any
+	// other cause is why the read was interrupted.
+	if cause := context.Cause(t.ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return n, cause
 	}
 	return n, err
 }
 
 // bodyProblem says why a body could not be read to its end.
 func (n *Node) bodyProblem(ctx context.Context, err error) *api.Problem {
-	var timeout net.Error
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout() && context.Cause(ctx) == nil:
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &api.Problem{Code: api.BodyTimeout, Detail: fmt.Sprintf("no byte of the body came for %v", n.cfg.Limits.BulkStall), Cause: err}
-	case context.Cause(ctx) != nil:
-		return n.problem(ctx, context.Cause(ctx))
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return &api.Problem{Code: api.InvalidBody, Detail: "the body ended before the length that was announced", Cause: err}
+	case context.Cause(ctx) != nil:
+		return n.problem(ctx, context.Cause(ctx))
 	}
 	return &api.Problem{Code: api.InvalidBody, Detail: "the body could not be read to its end", Cause: err}
 }

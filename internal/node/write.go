@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,9 @@ func (n *Node) putDocument(c *call) *api.Problem {
 	w.parse(b, 1, body)
 	if it := b.items[0]; it.fail != nil {
 		n.documents.rejected.Inc()
+		if it.fail.HasPosition { // a document sent alone may have lines
+			it.fail.Line = 1 + bytes.Count(body[:min(it.fail.Position, len(body))], []byte{'\n'})
+		}
 		return it.fail
 	}
 	if err := n.memtables.admit(); err != nil {
@@ -126,6 +130,9 @@ func (n *Node) getDocument(c *call) *api.Problem {
 	snap := l.eng.Snapshot()
 	defer snap.Release()
 	source, ok, err := snap.Get(id)
+	if err == nil && source != nil {
+		source, err = storedOnly(snap.Schema()).apply(source)
+	}
 	if err != nil {
 		return n.problem(c.ctx, err)
 	}
@@ -201,11 +208,18 @@ func (w *writer) find(ctx context.Context) error {
 	default:
 		return err
 	}
-	w.parser = jsondoc.NewParser(w.working, w.node.docLimits())
+	if w.parser, _ = w.node.parsers.Get().(*jsondoc.Parser); w.parser == nil {
+		w.parser = jsondoc.NewParser(w.working, w.node.docLimits())
+	}
+	w.follow(w.working)
 	return nil
 }
 
 func (w *writer) release() {
+	if w.parser != nil {
+		w.node.parsers.Put(w.parser)
+		w.parser = nil
+	}
 	if w.has {
 		w.lease.release()
 		w.has = false
@@ -214,8 +228,9 @@ func (w *writer) release() {
 
 // follow makes documents be typed against sch.
 func (w *writer) follow(sch *schema.Schema) {
-	w.working = sch
-	w.parser.SetSchema(sch)
+	if w.working = sch; w.parser.Schema() != sch {
+		w.parser.SetSchema(sch)
+	}
 }
 
 // parse types one document and adds it to the batch. raw must stay as it is until the batch is committed.
@@ -381,27 +396,8 @@ func (w *writer) report(list []jsondoc.Inference) {
 
 // typeName is a field's type as SDL writes it.
 func typeName(f *schema.Field) string {
-	switch f.Type {
-	case schema.Text:
-		return "text<" + f.Tokenizer + ">"
-	case schema.U64:
-		return "u64"
-	case schema.I64:
-		return "i64"
-	case schema.F64:
-		return "f64"
-	case schema.Date:
-		return "date"
-	case schema.Bytes:
-		return "bytes"
-	case schema.JSON:
-		return "json"
-	case schema.DenseVector:
-		return "dense_vector"
-	case schema.SparseVector:
-		return "sparse_vector"
-	case schema.BinaryVector:
-		return "binary_vector"
+	if f.Type == schema.Text {
+		return f.Type.String() + "<" + f.Tokenizer + ">"
 	}
-	return "unknown"
+	return f.Type.String()
 }

@@ -37,6 +37,15 @@ const (
 	InvalidIndexName     Code = "invalid_index_name"
 	InvalidID            Code = "invalid_id"
 	InvalidDocument      Code = "invalid_document"
+	DuplicateMember      Code = "duplicate_member"
+	MissingID            Code = "missing_id"
+	TypeConflict         Code = "type_conflict"
+	NumberOutOfRange     Code = "number_out_of_range"
+	ValueTooLong         Code = "value_too_long"
+	TooManyValues        Code = "too_many_values"
+	TooManyFields        Code = "too_many_fields"
+	InvalidFieldName     Code = "invalid_field_name"
+	TooDeep              Code = "too_deep"
 	InvalidSchema        Code = "invalid_schema"
 	NothingApplied       Code = "nothing_applied"
 	InvalidBody          Code = "invalid_body"
@@ -69,7 +78,7 @@ const (
 	DiskFull             Code = "disk_full"
 )
 
-// StatusCallerGone is what logs and metrics show for a caller that hung up; no reply can reach it.
+// StatusCallerGone is the status of a reply to a caller that hung up. Hardly anyone will see it but logs and metrics.
 const StatusCallerGone = 499
 
 // CodeInfo is what a code always means.
@@ -101,6 +110,15 @@ var Codes = map[Code]CodeInfo{
 	InvalidIndexName:     {http.StatusBadRequest, "Not a name for an index"},
 	InvalidID:            {http.StatusBadRequest, "Not an id of a document"},
 	InvalidDocument:      {http.StatusBadRequest, "The document does not fit the index"},
+	DuplicateMember:      {http.StatusBadRequest, "A member is given twice"},
+	MissingID:            {http.StatusBadRequest, "The document has no id"},
+	TypeConflict:         {http.StatusBadRequest, "A value does not fit its field"},
+	NumberOutOfRange:     {http.StatusBadRequest, "A number is out of range"},
+	ValueTooLong:         {http.StatusBadRequest, "A value is too long"},
+	TooManyValues:        {http.StatusBadRequest, "The document has too many values"},
+	TooManyFields:        {http.StatusBadRequest, "The index would have too many fields"},
+	InvalidFieldName:     {http.StatusBadRequest, "Not a name for a field"},
+	TooDeep:              {http.StatusBadRequest, "The document is nested too deep"},
 	InvalidSchema:        {http.StatusBadRequest, "The schema cannot be read"},
 	NothingApplied:       {http.StatusBadRequest, "No document was applied"},
 	InvalidBody:          {http.StatusBadRequest, "The body cannot be read"},

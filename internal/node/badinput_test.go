@@ -1,0 +1,201 @@
+package node
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weft-search/weft/internal/node/api"
+)
+
+// TestBadInput walks what a caller can get wrong: each gives a clear error that names the thing and its place, and changes nothing.
+func TestBadInput(t *testing.T) {
+	s := newServer(t, Config{})
+	s.do("PUT", "/indexes/books", "text/plain", bookSchema).want(201)
+	s.put("books", `{"id":"1","title":"a good book","year":2001}`)
+	s.put("loose", `{"id":"1","n":1}`)
+
+	const (
+		jsonType = "application/json"
+		books    = "/index?index=books"
+		loose    = "/index?index=loose"
+		find     = "/search?index=books&"
+	)
+	long := func(n int) string { return strings.Repeat("a", n) }
+	type details struct {
+		field    string
+		line     float64 // 0: not looked at
+		position float64 // -1: not looked at
+		limit    float64 // 0: not looked at
+	}
+	none := details{position: -1}
+	on := func(field string) details { return details{field: field, position: -1} }
+	at := func(field string, line, position float64) details {
+		return details{field: field, line: line, position: position}
+	}
+	within := func(field string, limit float64) details { return details{field: field, position: -1, limit: limit} }
+	tests := []struct {
+		name, method, target, ctype, body string
+		status                            int
+		code                              api.Code
+		want                              details
+	}{
+		{"unknown path", "GET", "/nope", "", "", 404, api.NotFound, none},
+		{"slash at the end", "GET", "/search/", "", "", 404, api.NotFound, none},
+		{"wrong method", "PATCH", "/index", "", "", 405, api.MethodNotAllowed, none},
+		{"unknown parameter", "GET", "/doc?id=1&nope=2", "", "", 400, api.UnknownParameter, on("nope")},
+		{"unknown parameter of search", "GET", find + "nope=2", "", "", 400, api.UnknownParameter, on("nope")},
+		{"parameter of the next version", "GET", find + "facets=year", "", "", 400, api.UnsupportedParameter, on("facets")},
+		{"repeated parameter", "GET", "/doc?id=1&id=2", "", "", 400, api.RepeatedParameter, on("id")},
+		{"bad escape", "GET", "/doc?id=%zz", "", "", 400, api.InvalidParameter, none},
+		{"parameter not UTF-8", "GET", "/doc?id=%ff", "", "", 400, api.InvalidUTF8, on("id")},
+		{"bad index name", "GET", "/search?index=..%2Fetc", "", "", 400, api.InvalidIndexName, on("index")},
+		{"empty index name", "POST", "/index?index=", jsonType, `{"id":"1"}`, 400, api.InvalidIndexName, on("index")},
+		{"long URL", "GET", find + "q=" + long(70_000), "", "", 414, api.URITooLong, within("", 65_536)},
+
+		{"no id", "GET", "/doc?index=books", "", "", 400, api.MissingParameter, on("id")},
+		{"empty id", "GET", "/doc?index=books&id=", "", "", 400, api.InvalidID, on("id")},
+		{"long id", "GET", "/doc?index=books&id=" + long(513), "", "", 400, api.InvalidID, within("id", 512)},
+		{"empty id to delete", "DELETE", "/index?index=books&id=", "", "", 400, api.InvalidID, on("id")},
+
+		{"wrong content type", "POST", books, "application/xml", `<a/>`, 415, api.UnsupportedMediaType, on("Content-Type")},
+		{"form", "POST", books, "application/x-www-form-urlencoded", `{"id":"1"}`, 415, api.UnsupportedMediaType, on("Content-Type")},
+		{"no media type", "POST", books, ";;", `{"id":"1"}`, 415, api.UnsupportedMediaType, on("Content-Type")},
+		{"wrong charset", "POST", books, "application/json; charset=latin1", `{"id":"1"}`, 415, api.UnsupportedMediaType, on("Content-Type")},
+		{"empty body", "POST", books, jsonType, "", 400, api.InvalidJSON, at("", 1, 0)},
+		{"not JSON", "POST", books, jsonType, "{\n \"id\": \"1\",\n \"title\": nope}", 400, api.InvalidJSON, at("", 3, 24)},
+		{"broken off", "POST", books, jsonType, `{"id":"1","title":"x`, 400, api.InvalidJSON, at("", 1, 20)},
+		{"an array", "POST", books, jsonType, `[{"id":"1"}]`, 400, api.InvalidJSON, at("", 1, 0)},
+		{"two documents", "POST", books, jsonType, `{"id":"1"} {"id":"2"}`, 400, api.InvalidJSON, at("", 1, 11)},
+		{"invalid UTF-8", "POST", books, jsonType, "{\"id\":\"1\",\"title\":\"a\xffb\"}", 400, api.InvalidUTF8, at("", 1, 20)},
+		{"lone surrogate", "POST", books, jsonType, `{"id":"1","title":"\ud800"}`, 400, api.InvalidUTF8, at("", 1, 19)},
+		{"repeated member", "POST", books, jsonType, `{"id":"1","title":"a","title":"b"}`, 400, api.DuplicateMember, on("title")},
+		{"no id in the document", "POST", books, jsonType, `{"title":"a"}`, 400, api.MissingID, on("id")},
+		{"empty id in the document", "POST", books, jsonType, `{"id":"","title":"a"}`, 400, api.InvalidID, on("id")},
+		{"number as id", "POST", books, jsonType, `{"id":1}`, 400, api.InvalidID, on("id")},
+		{"id of 5 MB", "POST", books, jsonType, `{"id":"` + long(5<<20) + `"}`, 400, api.InvalidID, on("id")},
+		{"unknown field", "POST", books, jsonType, `{"id":"1","colour":"red"}`, 400, api.UnknownField, on("colour")},
+		{"wrong type", "POST", books, jsonType, `{"id":"1","year":"old"}`, 400, api.TypeConflict, on("year")},
+		{"wrong type of an inferred field", "POST", loose, jsonType, `{"id":"1","n":"old"}`, 400, api.TypeConflict, on("n")},
+		{"NaN", "POST", loose, jsonType, `{"id":"1","n":NaN}`, 400, api.InvalidJSON, at("", 1, 14)},
+		{"infinity", "POST", loose, jsonType, `{"id":"1","n":Infinity}`, 400, api.InvalidJSON, at("", 1, 14)},
+		{"number over the range", "POST", loose, jsonType, `{"id":"1","x":1e999}`, 400, api.NumberOutOfRange, at("", 1, 14)},
+		{"integer over the range", "POST", books, jsonType, `{"id":"1","year":9223372036854775808}`, 400, api.NumberOutOfRange, on("year")},
+		{"over-long field", "POST", books, jsonType, `{"id":"1","title":"` + long(8<<20+1) + `"}`, 400, api.ValueTooLong, on("title")},
+		{"over-long document", "POST", books, jsonType, `{"id":"1","title":"` + long(16<<20) + `"}`, 413, api.DocumentTooLarge, within("", 16<<20)},
+		{"deep nesting", "POST", loose, jsonType, `{"id":"1"` + strings.Repeat(`,"a":{"b":1`, 50) + strings.Repeat("}", 51), 400, api.TooDeep, none},
+		{"nothing becomes an index", "POST", "/index?index=fresh", jsonType, `{"id":""}`, 400, api.InvalidID, on("id")},
+
+		{"bulk of another type", "POST", "/index/bulk?index=books", "text/csv", "a,b", 415, api.UnsupportedMediaType, on("Content-Type")},
+		{"bulk of nothing that fits", "POST", "/index/bulk?index=books", "application/x-ndjson", "{}\n[]\n", 400, api.NothingApplied, none},
+
+		{"syntax", "GET", find + "q=good+AND+", "", "", 400, api.InvalidQuery, on("q")},
+		{"open quote", "GET", find + `q=a+%22open`, "", "", 400, api.InvalidQuery, on("q")},
+		{"query over 64 KiB", "POST", "/search?index=books", jsonType, `{"q":"` + long(70_000) + `"}`, 400, api.QueryLimit, within("q", 65_536)},
+		{"query of 10 MB", "POST", "/search?index=books", jsonType, `{"q":"` + long(10<<20) + `"}`, 413, api.BodyTooLarge, within("", 1<<20)},
+		{"query of 10 MB in the URL", "GET", find + "q=" + long(10<<20), "", "", 414, api.URITooLong, within("", 65_536)},
+		{"deep query", "GET", find + "q=" + strings.Repeat("(", 40) + "a" + strings.Repeat(")", 40), "", "", 400, api.QueryLimit, on("q")},
+		{"unknown field of a query", "GET", find + "q=colour:red", "", "", 400, api.UnknownField, on("colour")},
+		{"field that is not indexed", "GET", find + "q=note:%3E%3D3", "", "", 400, api.FieldNotFast, on("note")},
+		{"bound of another type", "GET", find + "q=year:%5Ba+TO+b%5D", "", "", 400, api.InvalidBound, on("year")},
+		{"unknown default field", "GET", find + "q=a&default_fields=title,colour", "", "", 400, api.UnknownField, on("colour")},
+		{"default field without text", "GET", find + "q=a&default_fields=year", "", "", 400, api.FieldNotSearchable, on("year")},
+		{"unknown source field", "GET", find + "q=a&fields=colour", "", "", 400, api.UnknownField, on("colour")},
+		{"source field that is not stored", "GET", find + "q=a&fields=note", "", "", 400, api.InvalidField, on("note")},
+		{"too deep a page", "GET", find + "q=a&offset=9999&limit=2", "", "", 400, api.InvalidParameter, within("offset", 10_000)},
+		{"score over the range", "GET", find + "q=(good%5E3e38)%5E3e38", "", "", 400, api.ScoreOverflow, on("q")},
+		{"search in another type", "POST", "/search", "text/plain", "a", 415, api.UnsupportedMediaType, on("Content-Type")},
+		{"search with an unknown member", "POST", "/search?index=books", jsonType, `{"q":"a","nope":1}`, 400, api.UnknownParameter, on("nope")},
+		{"search with bad JSON", "POST", "/search?index=books", jsonType, "{\"q\":\"a\"\n \"limit\":1}", 400, api.InvalidJSON, at("", 2, 10)},
+		{"search with a parameter in the URL", "POST", "/search?q=a", jsonType, `{}`, 400, api.UnknownParameter, on("q")},
+
+		{"schema with a fault", "PUT", "/indexes/new", "text/plain", "index new {\n  field id text\n}", 400, api.InvalidSchema, at("", 2, -1)},
+		{"schema in bad JSON", "PUT", "/indexes/new", jsonType, `{"fields":`, 400, api.InvalidSchema, at("", 1, -1)},
+		{"schema with an unknown tokenizer", "PUT", "/indexes/new", "text/plain", "index new {\n  field title: text<nope> [indexed]\n}", 400, api.InvalidSchema, at("", 2, -1)},
+		{"schema that is not UTF-8", "PUT", "/indexes/new", "text/plain", "index \xff {}", 400, api.InvalidUTF8, none},
+		{"schema of another type", "PUT", "/indexes/new", "application/xml", "<a/>", 415, api.UnsupportedMediaType, on("Content-Type")},
+		{"schema that is too long", "PUT", "/indexes/new", "text/plain", long(1<<20 + 1), 413, api.BodyTooLarge, within("", 1<<20)},
+		{"index with a bad name", "PUT", "/indexes/-x", "text/plain", bookSchema, 400, api.InvalidIndexName, on("index")},
+		{"index with an escaped slash", "PUT", "/indexes/a%2Fb", "text/plain", bookSchema, 400, api.InvalidIndexName, on("index")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &server{t, s.node}
+			p := s.do(tt.method, tt.target, tt.ctype, tt.body).problem(tt.status, tt.code)
+			if tt.want.field != "" && p["field"] != tt.want.field {
+				t.Errorf("field %v, want %q: %v", p["field"], tt.want.field, p["detail"])
+			}
+			if tt.want.line != 0 && p["line"] != tt.want.line {
+				t.Errorf("line %v, want %v: %v", p["line"], tt.want.line, p["detail"])
+			}
+			if tt.want.position >= 0 && p["position"] != tt.want.position {
+				t.Errorf("position %v, want %v: %v", p["position"], tt.want.position, p["detail"])
+			}
+			if tt.want.limit != 0 && p["limit"] != tt.want.limit {
+				t.Errorf("limit %v, want %v: %v", p["limit"], tt.want.limit, p["detail"])
+			}
+			if detail, _ := p["detail"].(string); detail == "" || len(detail) > 700 {
+				t.Errorf("detail %.800q", detail)
+			}
+			if p["request_id"] == "" || p["type"] != api.TypePrefix+string(tt.code) {
+				t.Errorf("type %v, request id %v", p["type"], p["request_id"])
+			}
+		})
+	}
+	if p := s.do("GET", find+"q=good+AND+", "", "").json(); p["position"] == nil || p["expected"] == nil {
+		t.Errorf("a syntax error without position or expectation: %v", p)
+	}
+	if got := s.do("PATCH", "/index", "", "").header.Get("Allow"); got != "DELETE, POST" {
+		t.Errorf("Allow %q", got)
+	}
+	// Nothing of all this has left a trace.
+	for index, want := range map[string]float64{"books": 1, "loose": 1} {
+		if _, total := s.ids("/search?index=" + index); total != want {
+			t.Errorf("%s has %v documents", index, total)
+		}
+	}
+	s.do("GET", "/indexes/fresh", "", "").problem(404, api.IndexNotFound)
+	s.do("GET", "/indexes/new", "", "").problem(404, api.IndexNotFound)
+}
+
+func TestContentEncodingIsRefused(t *testing.T) {
+	s := newServer(t, Config{})
+	h := http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}
+	s.sendHeader("POST", "/index", h, "\x1f\x8b").problem(415, api.UnsupportedEncoding)
+	h.Set("Content-Encoding", "identity")
+	s.sendHeader("POST", "/index", h, `{"id":"1"}`).want(200)
+}
+
+func TestRequestIDIsKept(t *testing.T) {
+	s := newServer(t, Config{})
+	a := s.sendHeader("GET", "/doc?id=1", http.Header{"X-Request-Id": {"mine-1"}}, "")
+	if p := a.problem(404, api.IndexNotFound); p["request_id"] != "mine-1" || a.header.Get("X-Request-Id") != "mine-1" {
+		t.Errorf("request id %v in the body, %q in the header", p["request_id"], a.header.Get("X-Request-Id"))
+	}
+	if got := s.sendHeader("GET", "/healthz", http.Header{"X-Request-Id": {"bad id\x00"}}, "").header.Get("X-Request-Id"); len(got) != 32 {
+		t.Errorf("a bad request id became %q", got)
+	}
+}
+
+func TestIndexLimit(t *testing.T) {
+	s := newServer(t, Config{Limits: Limits{Indexes: 2}})
+	s.put("a", `{"id":"1"}`)
+	s.put("b", `{"id":"1"}`)
+	if p := s.do("POST", "/index?index=c", "application/json", `{"id":"1"}`).problem(429, api.IndexLimit); p["limit"] != 2.0 || p["retry_after_ms"] == nil {
+		t.Errorf("refusal %v", p)
+	}
+	s.do("DELETE", "/indexes/a", "", "").want(200)
+	s.put("c", `{"id":"1"}`)
+}
+
+func TestReplyLimit(t *testing.T) {
+	s := newServer(t, Config{Limits: Limits{ReplyBytes: 1000}})
+	for _, id := range []string{"1", "2", "3"} {
+		s.put("default", `{"id":"`+id+`","t":"`+strings.Repeat("x", 400)+`"}`)
+	}
+	s.do("GET", "/search?limit=2", "", "").want(200)
+	if p := s.do("GET", "/search?limit=3", "", "").problem(400, api.ReplyTooLarge); p["limit"] != 1000.0 {
+		t.Errorf("refusal %v", p)
+	}
+	s.do("GET", "/search?limit=3&fields=", "", "").want(200)
+}

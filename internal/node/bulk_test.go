@@ -1,0 +1,376 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/shard"
+)
+
+const ndjson = "application/x-ndjson"
+
+func (s *server) bulk(index, body string) *answer {
+	s.t.Helper()
+	return s.do("POST", "/index/bulk?index="+index, ndjson, body)
+}
+
+// failures lists line, id and code of the errors of a bulk reply.
+func failures(m map[string]any) []string {
+	var out []string
+	for _, e := range m["errors"].([]any) {
+		f := e.(map[string]any)
+		out = append(out, fmt.Sprintf("%v %v %v", f["line"], f["id"], f["code"]))
+	}
+	return out
+}
+
+func TestBulk(t *testing.T) {
+	tests := []struct {
+		name, body                  string
+		status                      int
+		indexed, failed, duplicates float64
+		errors                      []string
+	}{
+		{"nothing", "", 200, 0, 0, 0, nil},
+		{"blank lines only", "\n  \r\n\t\n", 200, 0, 0, 0, nil},
+		{"one", `{"id":"1","t":"x"}`, 200, 1, 0, 0, nil},
+		{"line ends, blank lines, a byte order mark", "\xEF\xBB\xBF{\"id\":\"1\"}\r\n\n  {\"id\":\"2\"}  \n", 200, 2, 0, 0, nil},
+		{"duplicates", "{\"id\":\"1\",\"t\":\"a\"}\n{\"id\":\"2\"}\n{\"id\":\"1\",\"t\":\"b\"}\n{\"id\":\"1\",\"t\":\"c\"}\n", 200, 4, 0, 2, nil},
+		{"some", "{\"id\":\"1\",\"n\":1}\n\nnope\n{\"id\":\"2\",\"n\":\"text\"}\n{\"n\":2}\n{\"id\":\"3\",\"n\":3}\n", 207, 2, 3, 0, []string{"3  invalid_json", "4 2 type_conflict", "5  missing_id"}},
+		{"types within one bulk", "{\"id\":\"1\",\"a\":1}\n{\"id\":\"2\",\"b\":true}\n{\"id\":\"3\",\"a\":true}\n", 207, 2, 1, 0, []string{"3 3 type_conflict"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newServer(t, Config{})
+			m := s.bulk("default", tt.body).want(tt.status).json()
+			if m["indexed"] != tt.indexed || m["failed"] != tt.failed || m["duplicates"] != tt.duplicates || m["ok"] != (tt.failed == 0) {
+				t.Errorf("reply %v", m)
+			}
+			groups := min(tt.indexed, 1)
+			if m["shards"] != groups || m["members"] != groups || m["members_ok"] != groups {
+				t.Errorf("members of %v", m)
+			}
+			if d := cmp.Diff(tt.errors, failures(m)); d != "" {
+				t.Error(d)
+			}
+			if tt.indexed > 0 {
+				if _, total := s.ids("/search"); total != tt.indexed-tt.duplicates {
+					t.Errorf("%v documents are there", total)
+				}
+			}
+		})
+	}
+}
+
+func TestBulkOfOnlyBadDocuments(t *testing.T) {
+	s := newServer(t, Config{Limits: Limits{BulkErrors: 2}})
+	p := s.bulk("fresh", "{}\n[]\n1\nnope\n").problem(400, api.NothingApplied)
+	if p["failed"] != 4.0 || p["indexed"] != 0.0 || len(p["errors"].([]any)) != 2 || p["errors_omitted"] != 2.0 || p["ok"] != false {
+		t.Errorf("problem %v", p)
+	}
+	s.do("GET", "/indexes/fresh", "", "").problem(404, api.IndexNotFound)
+}
+
+func TestBulkTheLaterOfTwoWins(t *testing.T) {
+	s := newServer(t, Config{})
+	s.bulk("default", "{\"id\":\"1\",\"t\":\"old\"}\n{\"id\":\"1\",\"t\":\"new\"}\n").want(200)
+	if got := s.do("GET", "/doc?id=1", "", "").want(200); !strings.Contains(string(got.body), "new") {
+		t.Errorf("%s", got.body)
+	}
+}
+
+func TestBulkOfManyChunks(t *testing.T) {
+	s := newServer(t, Config{Limits: Limits{BulkIDs: 9000}})
+	var b strings.Builder
+	const docs = 3*bulkChunkDocs + 7
+	for i := range docs {
+		if i%1000 == 999 {
+			b.WriteString("broken\n")
+			continue
+		}
+		fmt.Fprintf(&b, `{"id":"%d","t":"word%d common","f%d":%d}`+"\n", i, i%10, i/2000, i)
+	}
+	a := s.bulk("default", b.String()).want(207)
+	m := a.json()
+	const bad = docs / 1000
+	if m["indexed"] != float64(docs-bad) || m["failed"] != float64(bad) || m["duplicates_relation"] != "gte" {
+		t.Fatalf("%.300s", a.body)
+	}
+	if got := failures(m); len(got) != bad || got[3] != "4000  invalid_json" {
+		t.Errorf("failures %v", got)
+	}
+	if n := len(m["inferred"].([]any)); n != 8 { // t, f0 … f6
+		t.Errorf("%d fields inferred: %v", n, m["inferred"])
+	}
+	if _, total := s.ids("/search?q=common"); total != docs-bad {
+		t.Errorf("%v found", total)
+	}
+	if _, total := s.ids("/search?q=f3:%3E%3D0"); total != 1998 {
+		t.Errorf("%v with f3", total)
+	}
+}
+
+func TestBulkLongLines(t *testing.T) {
+	s := newServer(t, Config{Limits: Limits{DocumentBytes: 3 << 20, RequestBytes: 24 << 20}})
+	word := func(n int) string { return strings.Repeat("a ", n/2) }
+	body := `{"id":"1","t":"` + word(2<<20) + `"}` + "\n" + `{"id":"2","t":"` + word(4<<20) + `"}` + "\n" + `{"id":"3","t":"b"}` + "\n" + `{"id":"4","t":"` + word(5<<20)
+	m := s.bulk("default", body).want(207).json()
+	if d := cmp.Diff([]string{"2  document_too_large", "4  document_too_large"}, failures(m)); d != "" || m["indexed"] != 2.0 {
+		t.Errorf("%v %s", m["indexed"], d)
+	}
+	if used := s.node.memory.Used(); used != 0 {
+		t.Errorf("%d bytes are still charged", used)
+	}
+}
+
+// TestBulkIsStreamed sees documents of a bulk whose end has not been sent.
+func TestBulkIsStreamed(t *testing.T) {
+	s := newServer(t, Config{HTTPAddr: "127.0.0.1:0"})
+	r, w := io.Pipe()
+	req, err := http.NewRequest("POST", "http://"+s.node.Addr()+"/index/bulk", r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", ndjson)
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	type result struct {
+		body string
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		resp, err := client.Do(req)
+		if err != nil {
+			done <- result{err: err}
+			return
+		}
+		b, err := io.ReadAll(resp.Body)
+		done <- result{string(b), errors.Join(err, resp.Body.Close())}
+	}()
+	out := bufio.NewWriter(w)
+	line := func(i int) {
+		if _, err := fmt.Fprintf(out, "{\"id\":\"%d\",\"t\":\"x\"}\n", i); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range bulkChunkDocs + 10_000 { // some more, so that what the pipe and the reader hold back does not matter
+		line(i)
+	}
+	if err := out.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for {
+		if a := s.do("GET", "/search?limit=0", "", ""); a.status == 200 && a.json()["total"].(float64) >= bulkChunkDocs {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal("no chunk was applied before the stream ended")
+		}
+	}
+	line(1_000_000)
+	if err := errors.Join(out.Flush(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	got := <-done
+	if got.err != nil || !strings.Contains(got.body, `"indexed":`+strconv.Itoa(bulkChunkDocs+10_001)) {
+		t.Fatalf("%+v", got)
+	}
+}
+
+// faulty is an engine whose Apply a test can steer.
+type faulty struct {
+	engine
+	apply func(ctx context.Context, ops []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error)
+}
+
+func (f *faulty) Apply(ctx context.Context, ops []shard.Op) ([]shard.OpResult, error) {
+	return f.apply(ctx, ops, func() ([]shard.OpResult, error) { return f.engine.Apply(ctx, ops) })
+}
+
+// withApply makes every engine of a node faulty.
+func withApply(apply func(ctx context.Context, ops []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error)) func(*Node) {
+	return func(n *Node) {
+		open := n.openEngine
+		n.openEngine = func(ctx context.Context, cfg shard.Config) (engine, error) {
+			eng, err := open(ctx, cfg)
+			if err != nil {
+				return nil, err
+			}
+			return &faulty{eng, apply}, nil
+		}
+	}
+}
+
+func manyLines(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "{\"id\":\"%d\"}\n", i)
+	}
+	return b.String()
+}
+
+func TestBulkWaitsForRoom(t *testing.T) {
+	var calls atomic.Int64
+	s := startServer(t, Config{DataDir: t.TempDir()}, withApply(func(_ context.Context, _ []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error) {
+		if calls.Add(1)%3 != 0 {
+			return nil, &shard.OverloadError{Limit: "memtable_bytes", Max: 1, RetryAfter: time.Millisecond}
+		}
+		return next()
+	}))
+	m := s.bulk("default", manyLines(2*bulkChunkDocs)).want(200).json()
+	if m["indexed"] != float64(2*bulkChunkDocs) || calls.Load() != 6 {
+		t.Errorf("%v indexed in %d calls", m["indexed"], calls.Load())
+	}
+}
+
+func TestBulkGivesUp(t *testing.T) {
+	full := &shard.OverloadError{Limit: "memtable_bytes", Max: 77, RetryAfter: time.Millisecond}
+	disk := &shard.ReadOnlyError{Cause: fmt.Errorf("append: %w", syscall.ENOSPC)}
+	broken := &shard.ReadOnlyError{Cause: errors.New("fsync failed")}
+	tests := []struct {
+		name   string
+		err    error
+		after  int64 // Apply calls that succeed before
+		status int
+		code   api.Code
+	}{
+		{"full from the start", full, 0, 429, api.MemtableFull},
+		{"full in the middle", full, 1, 207, api.MemtableFull},
+		{"disk full from the start", disk, 0, 507, api.DiskFull},
+		{"disk full in the middle", disk, 1, 207, api.DiskFull},
+		{"failed fsync from the start", broken, 0, 503, api.ReadOnly},
+		{"failed fsync in the middle", broken, 1, 207, api.ReadOnly},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var calls atomic.Int64
+			s := startServer(t, Config{DataDir: t.TempDir(), Limits: Limits{BulkStall: 30 * time.Millisecond}}, withApply(
+				func(_ context.Context, _ []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error) {
+					if calls.Add(1) > tt.after {
+						return nil, tt.err
+					}
+					return next()
+				}))
+			const docs = 3*bulkChunkDocs + 5
+			a := s.bulk("default", manyLines(docs)).want(tt.status)
+			m := a.json()
+			in := float64(tt.after * bulkChunkDocs)
+			if m["indexed"] != in || m["failed"] != docs-in || m["ok"] != false {
+				t.Fatalf("%.300s", a.body)
+			}
+			// Every document that is not in is listed by its line, with the reason.
+			list := m["errors"].([]any)
+			if want := min(docs-int(in), 10_000); len(list) != want {
+				t.Errorf("%d failures are listed, want %d", len(list), want)
+			}
+			first := list[0].(map[string]any)
+			if first["line"] != in+1 || first["code"] != string(tt.code) {
+				t.Errorf("first failure %v", first)
+			}
+			if tt.status != 207 && m["code"] != string(tt.code) {
+				t.Errorf("problem %v", m["code"])
+			}
+			if _, total := s.ids("/search"); total != in {
+				t.Errorf("%v documents are there", total)
+			}
+		})
+	}
+}
+
+func TestConcurrentBulksInferDifferentFields(t *testing.T) {
+	s := newServer(t, Config{})
+	const loads, docs = 6, 300
+	var wg sync.WaitGroup
+	for l := range loads {
+		wg.Go(func() {
+			var b strings.Builder
+			for i := range docs {
+				fmt.Fprintf(&b, `{"id":"%d-%d","own%d":"w%d","shared":%d,"late%d":true}`+"\n", l, i, l, i%7, i, i/100)
+			}
+			m := s.bulk("default", b.String()).want(200).json()
+			if m["indexed"] != float64(docs) {
+				t.Errorf("load %d: %v", l, m)
+			}
+		})
+	}
+	wg.Wait()
+	for l := range loads {
+		if _, total := s.ids(fmt.Sprintf("/search?q=own%d:w3", l)); total != 43 {
+			t.Errorf("own%d: %v found", l, total)
+		}
+		if _, total := s.ids(fmt.Sprintf("/search?q=_exists_:own%d", l)); total != docs {
+			t.Errorf("own%d: %v have it", l, total)
+		}
+	}
+	if _, total := s.ids("/search?q=shared:%5B0+TO+99%5D"); total != loads*100 {
+		t.Errorf("shared: %v found", total)
+	}
+}
+
+func TestIDSet(t *testing.T) {
+	s := newIDSet(5000)
+	for round := range 2 {
+		for i := range 5000 {
+			if seen := s.add(strconv.Itoa(i)); seen != (round == 1) {
+				t.Fatalf("round %d: id %d seen: %v", round, i, seen)
+			}
+		}
+	}
+	if s.forgot {
+		t.Fatal("forgot before it was full")
+	}
+	if s.add("new") || s.add("new") || !s.forgot {
+		t.Fatal("a full set remembers")
+	}
+	if !s.add("17") {
+		t.Fatal("a full set forgot what it had")
+	}
+}
+
+func FuzzLineReader(f *testing.F) {
+	f.Add([]byte("a\n\nbb\r\n  c"), 3)
+	f.Add([]byte("\xEF\xBB\xBF{}\n"+strings.Repeat("x", 100)), 10)
+	f.Fuzz(func(t *testing.T, in []byte, most int) {
+		most = 1 + most&0xff
+		l := &lineReader{r: bufio.NewReaderSize(strings.NewReader(string(in)), 16), most: most}
+		lines := strings.Split(strings.TrimPrefix(string(in), "\xEF\xBB\xBF"), "\n")
+		last := 0
+		for {
+			got, err := l.next(func() error { return nil })
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if got.number <= last || got.number > len(lines) {
+				t.Fatalf("line %d after %d of %d", got.number, last, len(lines))
+			}
+			last = got.number
+			want := strings.TrimSpace(lines[last-1])
+			if errors.Is(err, errLineTooLong) {
+				if len(lines[last-1]) <= most-4 { // the byte order mark and the line end count
+					t.Fatalf("line %d of %d bytes is too long for %d", last, len(lines[last-1]), most)
+				}
+				continue
+			}
+			if err != nil || string(got.bytes) != want {
+				t.Fatalf("line %d: %q, %v; want %q", last, got.bytes, err, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,282 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-search/weft/internal/node/api"
+)
+
+func TestRoutesAndDocumentAgree(t *testing.T) {
+	doc := document()
+	have := map[string]bool{}
+	for _, rt := range routes() {
+		have[rt.method+" "+rt.path] = true
+		item := doc.Paths.Find(rt.path)
+		if item == nil || item.GetOperation(rt.method) == nil {
+			t.Errorf("%s %s is not in the document", rt.method, rt.path)
+			continue
+		}
+		if rt.params == nil {
+			continue // the parameters of search are compared where they are defined
+		}
+		var documented []string
+		for _, p := range item.GetOperation(rt.method).Parameters {
+			if p.Value.In == "query" {
+				documented = append(documented, p.Value.Name)
+			}
+		}
+		if d := cmp.Diff(slices.Sorted(slices.Values(rt.params)), slices.Sorted(slices.Values(documented))); len(documented)+len(rt.params) > 0 && d != "" {
+			t.Errorf("%s %s: parameters in code and document: %s", rt.method, rt.path, d)
+		}
+	}
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			if !have[method+" "+path] {
+				t.Errorf("%s %s is in the document only", method, path)
+			}
+		}
+	}
+}
+
+const bookSchema = `index books {
+  field id: text<raw> [indexed, stored, fast, primary]
+  field title: text<unicode_word> [indexed<positions>, stored]
+  field year: i64 [fast, stored]
+  field note: text<unicode_word> [indexed]
+}`
+
+func TestIndexLife(t *testing.T) {
+	s := newServer(t, Config{})
+	if got := s.do("GET", "/indexes", "", "").want(200).json(); len(got["indexes"].([]any)) != 0 {
+		t.Fatalf("a fresh node has indexes: %v", got)
+	}
+	s.do("GET", "/indexes/books", "", "").problem(404, api.IndexNotFound)
+	s.do("DELETE", "/indexes/books", "", "").problem(404, api.IndexNotFound)
+
+	made := s.do("PUT", "/indexes/books", "text/plain", bookSchema).want(201).json()
+	if made["name"] != "books" || made["docs"] != 0.0 || made["dynamic"] != false || !strings.Contains(made["schema"].(string), "field title") {
+		t.Fatalf("made %v", made)
+	}
+	// Again: nothing changes. With more: the field is added. With less: nothing is taken away. With another type: a conflict.
+	s.do("PUT", "/indexes/books", "text/plain; charset=utf-8", bookSchema).want(200)
+	more := strings.Replace(bookSchema, "field note", "field price: f64 [fast, stored]\n  field note", 1)
+	if got := s.do("PUT", "/indexes/books", "text/plain", more).want(200).json()["schema"].(string); !strings.Contains(got, "price") {
+		t.Fatalf("schema after adding a field: %s", got)
+	}
+	if got := s.do("PUT", "/indexes/books", "text/plain", bookSchema).want(200).json()["schema"].(string); !strings.Contains(got, "price") {
+		t.Fatalf("schema after declaring less: %s", got)
+	}
+	p := s.do("PUT", "/indexes/books", "text/plain", strings.Replace(bookSchema, "year: i64", "year: f64", 1)).problem(409, api.SchemaConflict)
+	if p["field"] != "year" {
+		t.Errorf("conflict on %v", p["field"])
+	}
+	s.do("PUT", "/indexes/other", "text/plain", bookSchema).problem(409, api.SchemaConflict)
+	s.do("PUT", "/indexes/loose", "", "").want(201)
+
+	s.put("books", `{"id":"1","title":"a book","year":1999,"price":2.5}`)
+	got := s.do("GET", "/indexes/books", "", "").want(200).json()
+	if got["docs"] != 1.0 || got["state"] != "open" {
+		t.Fatalf("after a write: %v", got)
+	}
+	list := s.do("GET", "/indexes", "", "").want(200).json()["indexes"].([]any)
+	if len(list) != 2 || list[0].(map[string]any)["name"] != "books" || list[1].(map[string]any)["dynamic"] != true {
+		t.Fatalf("list %v", list)
+	}
+	if gone := s.do("DELETE", "/indexes/books", "", "").want(200).json(); gone["docs"] != 1.0 || gone["state"] != "deleted" {
+		t.Fatalf("deleted %v", gone)
+	}
+	s.do("GET", "/search?index=books", "", "").problem(404, api.IndexNotFound)
+	// The name begins anew, without what was there.
+	s.put("books", `{"id":"2","title":"another"}`)
+	if ids, total := s.ids("/search?index=books"); total != 1 || ids[0] != "2" {
+		t.Fatalf("after a new beginning: %v, %v", ids, total)
+	}
+}
+
+func TestWriteAndRead(t *testing.T) {
+	s := newServer(t, Config{})
+	s.do("GET", "/doc?id=1", "", "").problem(404, api.IndexNotFound)
+	s.do("GET", "/search?q=x", "", "").problem(404, api.IndexNotFound)
+	s.do("DELETE", "/index?id=1", "", "").problem(404, api.IndexNotFound)
+
+	first := s.do("POST", "/index", "application/json", `{"id":"1","title":"The quick brown fox","n":3,"ok":true,"at":"2026-01-02T03:04:05Z"}`).want(200).json()
+	inferred := map[string]string{}
+	for _, f := range first["inferred"].([]any) {
+		m := f.(map[string]any)
+		inferred[m["field"].(string)] = m["from"].(string)
+	}
+	if d := cmp.Diff(map[string]string{"title": "string", "n": "integer", "ok": "boolean", "at": "date"}, inferred); d != "" {
+		t.Error("inferred:", d)
+	}
+	if again := s.put("default", `{"id":"2","title":"A slow fox"}`); again["inferred"] != nil {
+		t.Errorf("nothing new, but inferred %v", again["inferred"])
+	}
+	doc := s.do("GET", "/doc?id=1", "", "").want(200)
+	if want := `{"id":"1","source":{"id":"1","title":"The quick brown fox","n":3,"ok":true,"at":"2026-01-02T03:04:05Z"}}`; string(doc.body) != want {
+		t.Errorf("doc %s", doc.body)
+	}
+	s.do("GET", "/doc?id=3", "", "").problem(404, api.DocumentNotFound)
+
+	ids, total := s.ids("/search?q=fox")
+	if total != 2 || !slices.Equal(ids, []string{"2", "1"}) {
+		t.Fatalf("fox: %v, %v", ids, total)
+	}
+	// A document is replaced by its id, and the change shows at once.
+	s.put("default", `{"id":"2","title":"A slow bear"}`)
+	if ids, total = s.ids("/search?q=fox"); total != 1 || ids[0] != "1" {
+		t.Fatalf("fox after the update: %v, %v", ids, total)
+	}
+	for want := 1.0; want >= 0; want-- {
+		m := s.do("DELETE", "/index?id=1", "", "").want(200).json()
+		if m["deleted"] != want || m["ok"] != true || m["members_ok"] != 1.0 {
+			t.Fatalf("delete: %v", m)
+		}
+	}
+	if _, total = s.ids("/search?q=fox"); total != 0 {
+		t.Fatalf("fox after the delete: %v", total)
+	}
+	s.do("GET", "/doc?id=1", "", "").problem(404, api.DocumentNotFound)
+	if _, total = s.ids("/search"); total != 1 {
+		t.Fatalf("all: %v", total)
+	}
+}
+
+func TestSearchReply(t *testing.T) {
+	s := newServer(t, Config{})
+	s.do("PUT", "/indexes/books", "text/plain", bookSchema).want(201)
+	for i := range 30 {
+		s.put("books", fmt.Sprintf(`{"id":"b%02d","title":"common %s","year":%d,"note":"hidden"}`, i, strings.Repeat("word ", i%7), 1990+i))
+	}
+	get := s.do("GET", "/search?index=books&q=common&limit=3&offset=2&profile=true", "", "").want(200)
+	m := get.json()
+	if m["total"] != 30.0 || m["total_relation"] != "eq" || len(m["hits"].([]any)) != 3 {
+		t.Fatalf("%s", get.body)
+	}
+	want := `{"total":1,"ok":1,"failed":0,"failed_addresses":[],"outcomes":[`
+	if !strings.Contains(string(get.body), want) {
+		t.Errorf("%s lacks %s", get.body, want)
+	}
+	if want := `"coverage":{"shards":1,"docs_covered":30,"docs_total":30,"complete":true}`; !strings.Contains(string(get.body), want) {
+		t.Errorf("%s lacks %s", get.body, want)
+	}
+	var sum float64
+	for name, v := range m["timings"].(map[string]any) {
+		if strings.HasSuffix(name, "_ms") {
+			sum += v.(float64)
+		}
+	}
+	if took := m["took_ms"].(float64); math.Abs(took-sum) > 1e-6 {
+		t.Errorf("took %v, timings add up to %v", took, sum)
+	}
+	stats := m["profile"].(map[string]any)["statistics"].(map[string]any)
+	if stats["docs"] != 30.0 {
+		t.Errorf("statistics %v", stats)
+	}
+	for _, h := range m["hits"].([]any) {
+		if src := h.(map[string]any)["source"].(map[string]any); src["note"] != nil || src["title"] == nil {
+			t.Errorf("source %v: note is not stored", src)
+		}
+	}
+	// The same search in a body gives the same hits, with and without installed statistics, to the last bit.
+	post := s.do("POST", "/search?index=books", "application/json", `{"q":"common","limit":3,"offset":2}`).want(200)
+	if a, b := hitsOf(get), hitsOf(post); a != b {
+		t.Errorf("GET %s\nPOST %s", a, b)
+	}
+
+	none := s.do("GET", "/search?index=books&q=common&track_total=none&fields=year&limit=1", "", "").want(200)
+	if m := none.json(); m["total"] != nil || m["total_relation"] != "none" {
+		t.Errorf("no total: %s", none.body)
+	}
+	if !strings.Contains(string(none.body), `"source":{"year":`) {
+		t.Errorf("named fields: %s", none.body)
+	}
+	if bare := s.do("GET", "/search?index=books&q=common&fields=", "", "").want(200); strings.Contains(string(bare.body), `"source"`) {
+		t.Errorf("no source: %s", bare.body)
+	}
+	floor := s.do("GET", "/search?index=books&q=common&track_total=5", "", "").want(200).json()
+	if rel := floor["total_relation"]; rel != "gte" && rel != "eq" || floor["total"].(float64) < 5 {
+		t.Errorf("lower bound: %v %v", floor["total"], rel)
+	}
+	if m := s.do("GET", "/search?index=books&limit=0&dfs=true", "", "").want(200).json(); m["total"] != 30.0 || m["dfs"] != true {
+		t.Errorf("count only: %v", m)
+	}
+	ids, _ := s.ids("/search?index=books&q=year:[1991+TO+1993}")
+	slices.Sort(ids)
+	if !slices.Equal(ids, []string{"b01", "b02"}) {
+		t.Errorf("range: %v", ids)
+	}
+	if ids, _ := s.ids("/search?index=books&q=*&limit=2&offset=29"); !slices.Equal(ids, []string{"b29"}) {
+		t.Errorf("last page: %v", ids)
+	}
+	if m := s.do("HEAD", "/search?index=books", "", ""); m.status != 200 {
+		t.Errorf("HEAD: %d", m.status)
+	}
+}
+
+func hitsOf(a *answer) string {
+	var m struct{ Hits json.RawMessage }
+	if err := json.Unmarshal(a.body, &m); err != nil {
+		a.t.Fatal(err)
+	}
+	return string(m.Hits)
+}
+
+func TestHealth(t *testing.T) {
+	s := newServer(t, Config{Version: "v9"})
+	if m := s.do("GET", "/healthz", "", "").want(200).json(); m["id"] != s.node.ID() || m["version"] != "v9" {
+		t.Errorf("health %v", m)
+	}
+	if m := s.do("GET", "/readyz", "", "").want(200).json(); m["ready"] != true {
+		t.Errorf("ready %v", m)
+	}
+	s.put("books", `{"id":"1","title":"x"}`)
+	s.ids("/search?index=books&q=x")
+	s.do("GET", "/search?index=unknown_name", "", "").problem(404, api.IndexNotFound)
+	page := string(s.do("GET", "/metrics", "", "").want(200).body)
+	for _, want := range []string{
+		`weft_http_requests_total{code="200",route="search"} 1`, `weft_http_requests_total{code="404",route="search"} 1`,
+		`weft_index_docs{index="books"} 1`, `weft_documents_total{result="indexed"} 1`, `weft_search_stage_seconds_count{stage="search"} 1`,
+		`weft_build_info{version="v9"} 1`, `weft_refused_total{cause="too_many_searches"} 0`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+	if strings.Contains(page, "unknown_name") {
+		t.Error("the name of an index that does not exist became a label")
+	}
+	if got := s.do("GET", "/openapi.json", "", "").want(200); string(got.body) != string(api.OpenAPI) {
+		t.Error("the document is not the one of the package")
+	}
+}
+
+func TestRestartKeepsEverything(t *testing.T) {
+	dir := t.TempDir()
+	s := newServer(t, Config{DataDir: dir})
+	s.do("PUT", "/indexes/books", "text/plain", bookSchema).want(201)
+	s.put("books", `{"id":"1","title":"declared"}`)
+	s.put("loose", `{"id":"1","title":"inferred","n":1}`)
+	before := hitsOf(s.do("GET", "/search?index=loose&q=inferred", "", "").want(200))
+	if err := s.node.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := newServer(t, Config{DataDir: dir})
+	if again.node.ID() != s.node.ID() {
+		t.Error("the node has another id after a restart")
+	}
+	if after := hitsOf(again.do("GET", "/search?index=loose&q=inferred", "", "").want(200)); after != before {
+		t.Errorf("before %s\nafter %s", before, after)
+	}
+	// The dynamic index goes on inferring, the declared one does not begin to.
+	if m := again.put("loose", `{"id":"2","more":"x"}`); m["inferred"] == nil {
+		t.Errorf("nothing inferred after a restart: %v", m)
+	}
+	again.do("POST", "/index?index=books", "application/json", `{"id":"2","more":"x"}`).problem(400, api.UnknownField)
+}
