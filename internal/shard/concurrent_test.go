@@ -351,3 +351,59 @@ func BenchmarkSnapshot(b *testing.B) {
 		i++
 	}
 }
+
+// TestCloseDuringWrites closes under writers: each write is either acknowledged, and there after opening again, or refused
+// because the shard is closed.
+func TestCloseDuringWrites(t *testing.T) {
+	for round := range 6 {
+		cfg := config(t, memfs.New(nil))
+		cfg.NoBackground = round%2 == 0
+		cfg.NoFlushOnClose = round%3 == 0
+		s, err := Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const writers = 4
+		var acked [writers]int
+		var wg sync.WaitGroup
+		started := make(chan struct{}, writers)
+		for w := range writers {
+			wg.Go(func() {
+				for n := 0; ; n++ {
+					_, err := s.Apply(t.Context(), []Op{put(&schema.Document{Key: fmt.Sprintf("%d-%d", w, n), Source: []byte("x")})})
+					if err != nil {
+						if !errors.Is(err, ErrClosed) {
+							t.Errorf("write: %v", err)
+						}
+						return
+					}
+					acked[w] = n + 1
+					if n == 3 {
+						started <- struct{}{}
+					}
+				}
+			})
+		}
+		for range writers {
+			<-started
+		}
+		wg.Go(func() {
+			if err := s.Flush(t.Context()); err != nil && !errors.Is(err, ErrClosed) {
+				t.Errorf("flush: %v", err)
+			}
+		})
+		closeShard(t, s)
+		wg.Wait()
+		s = open(t, cfg)
+		sn := s.Snapshot()
+		for w, n := range acked {
+			for i := range n + 2 {
+				if _, ok, err := sn.Get(fmt.Sprintf("%d-%d", w, i)); ok != (i < n) || err != nil {
+					t.Errorf("round %d writer %d: write %d of %d is there: %v (%v)", round, w, i, n, ok, err)
+				}
+			}
+		}
+		sn.Release()
+		closeShard(t, s)
+	}
+}

@@ -7,12 +7,14 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/shard/wal"
 	"github.com/weft-search/weft/internal/vfs"
 	"github.com/weft-search/weft/internal/vfs/faultfs"
 	"github.com/weft-search/weft/internal/vfs/memfs"
@@ -526,5 +528,67 @@ func TestSchemaIsNeeded(t *testing.T) {
 	cfg.Dir, cfg.MemtableBytes = "", -1
 	if _, err := Open(t.Context(), cfg); err == nil {
 		t.Fatal("a bad config was taken")
+	}
+}
+
+// TestLogDoesNotFit puts records into the log that this program cannot have written there.
+func TestLogDoesNotFit(t *testing.T) {
+	disk := memfs.New(nil)
+	cfg := config(t, disk)
+	s := open(t, cfg)
+	m := model{}
+	m.apply(t, s, 0, put(randomDoc(rand.New(rand.NewPCG(1, 1)), "a")))
+	closeShard(t, s) // flushes: the manifest stands at record 1
+	newer := encodeBatch(1, nil)
+	newer[0] = recordVersion + 1
+	unknownField := encodeBatch(1, []Op{put(&schema.Document{Key: "x", Fields: []schema.Values{{Field: 99, Nums: []uint64{1}}}})})
+	for _, c := range []struct {
+		about   string
+		payload []byte
+		first   uint64 // begin the log anew at this record; 0 = go on
+		want    error
+		says    string
+	}{
+		{"newer record", newer, 0, ErrNewerFormat, "log record 2"},
+		{"garbage", []byte("hello"), 0, ErrNewerFormat, "log record 2"},
+		{"damaged record", []byte{1, 1, 0x80}, 0, ErrDamaged, "log record 2"},
+		{"field that is not in the schema", unknownField, 0, ErrDamaged, "field id 99"},
+		{"gap", encodeBatch(9, nil), 7, ErrDamaged, "records 7 to 7, the manifest ends at 1"},
+	} {
+		disk := disk.CrashClone(rand.New(rand.NewPCG(1, 1)))
+		dir := "d/" + logName
+		if c.first > 0 {
+			names, err := disk.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range names {
+				if err := disk.Remove(dir + "/" + f.Name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		l, err := wal.Open(disk, dir, wal.Options{FirstSeq: c.first})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Append(t.Context(), c.payload); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		cfg.FS = disk
+		_, err = Open(t.Context(), cfg)
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: error %v", c.about, err)
+		}
+	}
+	if err := disk.Remove("d/" + storeName + "/" + s.name.HeadKey()); err != nil {
+		t.Fatal(err)
+	}
+	cfg.FS = disk
+	if _, err := Open(t.Context(), cfg); !errors.Is(err, ErrDamaged) {
+		t.Errorf("head is gone: error %v", err)
 	}
 }
