@@ -24,6 +24,14 @@ func main() {
 	os.Exit(run())
 }
 
+// stopped is the cause of a context that a signal ended.
+type stopped struct{ by os.Signal }
+
+func (s stopped) Error() string { return "stopped by signal: " + s.by.String() }
+
+// Is makes it a context.Canceled.
+func (stopped) Is(target error) bool { return target == context.Canceled }
+
 func run() int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -33,7 +41,7 @@ func run() int {
 	go func() {
 		s := <-signals
 		first := time.Now()
-		cancel(fmt.Errorf("%w: %v", context.Canceled, s))
+		cancel(stopped{s})
 		for s = range signals {
 			// timeout(1) and shells send the same signal to a process and then to its group: that is one wish.
 			if time.Since(first) > sameWish {

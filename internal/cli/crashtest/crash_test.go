@@ -290,7 +290,10 @@ func TestAcknowledgedWritesSurviveKill(t *testing.T) {
 	seed := envInt(t, "WEFT_CRASH_SEED", rand.Uint64()>>1)
 	t.Logf("seed %d, %d rounds", seed, rounds)
 	rng := rand.New(rand.NewPCG(seed, 99))
-	dir := t.TempDir()
+	dir := os.Getenv("WEFT_CRASH_DIR")
+	if dir == "" {
+		dir = t.TempDir()
+	}
 	// A memtable of 512 KiB is full after some hundred documents.
 	flags := []string{"--memtable-mb", "0.5", "--merge-mb-per-sec", "0"}
 

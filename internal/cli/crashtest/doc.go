@@ -8,5 +8,6 @@
 //   - a write whose answer was cut off is there whole or not at all, a bulk with all its documents or none;
 //   - nothing else is there, and nothing is there twice: get by id, count and search agree.
 //
-// `go test` does 20 rounds; WEFT_CRASH_ROUNDS sets another number, WEFT_CRASH_SEED repeats a run's choices (not its timing).
+// `go test` does 20 rounds; WEFT_CRASH_ROUNDS sets another number, WEFT_CRASH_SEED repeats a run's choices (not its timing),
+// WEFT_CRASH_DIR names a new folder to use and to leave behind for a look at it.
 package crashtest
