@@ -128,7 +128,7 @@ func (n *Node) info(i *index) api.IndexInfo {
 	sch := snap.Schema()
 	info.State = "open"
 	if i.eng.Stats().ReadOnly != "" {
-		info.State, info.Reason = "read_only", "a write to the disk failed; the index takes writes again after a restart"
+		info.State, info.Reason = "read_only", "a write to the disk failed, so that writes are refused"
 	}
 	info.Docs, info.Segments, info.Bytes, info.Schema, info.Dynamic = snap.Docs(), snap.Segments(), snap.Bytes(), sch.SDL(), sch.Dynamic
 	return info

@@ -79,7 +79,7 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 	}
 	switch {
 	case isDiskFull(err):
-		return &api.Problem{Code: api.DiskFull, RetryAfterMS: 5000, Detail: "the disk has no room left; nothing of this was written, searches go on", Cause: err}
+		return &api.Problem{Code: api.DiskFull, RetryAfterMS: 5000, Detail: "the disk has no room left; nothing of this was written. Searches go on, and writes do when there is room again", Cause: err}
 	case errors.Is(err, shard.ErrReadOnly), errors.Is(err, wal.ErrFailed):
 		return &api.Problem{Code: api.ReadOnly, Detail: "a write to the disk failed, so the index takes no more writes until the node is restarted; searches go on", Cause: err}
 	case errors.Is(err, shard.ErrFenced):

@@ -101,12 +101,12 @@ func TestRouteCountsConcurrently(t *testing.T) {
 func TestIndexSamples(t *testing.T) {
 	m := NewMetrics("v1")
 	m.WatchIndexes(func(emit func(IndexSample)) {
-		emit(IndexSample{Index: "a", Docs: 3, LogSyncs: 2})
+		emit(IndexSample{Index: "a", Docs: 3, Merges: 2})
 		emit(IndexSample{Index: "b", ReadOnly: true})
 	})
 	out := scrape(t, m)
 	for _, want := range []string{
-		`weft_index_docs{index="a"} 3`, `weft_log_fsyncs_total{index="a"} 2`, `weft_index_read_only{index="b"} 1`, `weft_index_read_only{index="a"} 0`,
+		`weft_index_docs{index="a"} 3`, `weft_merges_total{index="a"} 2`, `weft_index_read_only{index="b"} 1`, `weft_index_read_only{index="a"} 0`,
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("missing %s", want)
