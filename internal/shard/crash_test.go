@@ -45,7 +45,7 @@ func powerCuts(t *testing.T, seed uint64, cuts int) {
 	fsys := faultfs.New(disk)
 	cfg := config(t, fsys)
 	cfg.NoBackground = false
-	cfg.MemtableBytes = 600 << 10 // about two chunks of memory: flushes come often
+	cfg.MemtableBytes = 600 << 10 // flushes come often
 	s := open(t, cfg)
 
 	var acked, begun atomic.Int64

@@ -9,6 +9,7 @@ import (
 type pool struct {
 	chunks [][]byte
 	free   uint32 // offset of the first free byte of the last chunk
+	bytes  int64  // of all chunks
 	shared atomic.Pointer[chunks]
 }
 
@@ -21,16 +22,20 @@ func (p *pool) published() chunks {
 	return *c
 }
 
+// The first chunks are small, so that a shard with few documents takes little; each still has the address range of a full one.
 const (
-	chunkBits = 16
-	chunkSize = 1 << chunkBits
-	chunkMask = chunkSize - 1
+	chunkBits  = 18
+	chunkSize  = 1 << chunkBits
+	chunkMask  = chunkSize - 1
+	firstChunk = 16 << 10
 )
 
 // alloc returns the address of n contiguous bytes; n <= chunkSize.
 func (p *pool) alloc(n uint32) uint32 {
-	if len(p.chunks) == 0 || p.free+n > chunkSize {
-		p.chunks = append(p.chunks, make([]byte, chunkSize))
+	if len(p.chunks) == 0 || int(p.free+n) > len(p.chunks[len(p.chunks)-1]) {
+		size := grown(firstChunk, len(p.chunks), int(n), chunkSize)
+		p.chunks = append(p.chunks, make([]byte, size))
+		p.bytes += int64(size)
 		c := chunks(p.chunks)
 		p.shared.Store(&c)
 		p.free = 0
@@ -38,6 +43,15 @@ func (p *pool) alloc(n uint32) uint32 {
 	a := uint32(len(p.chunks)-1)<<chunkBits + p.free
 	p.free += n
 	return a
+}
+
+// grown is the size of the i-th of a series of blocks that doubles from first to last, and holds need in any case.
+func grown(first, i, need, last int) int {
+	size := min(first<<min(i, 20), last)
+	for size < need && size < last {
+		size *= 2
+	}
+	return max(size, need)
 }
 
 // put copies b into the pool.

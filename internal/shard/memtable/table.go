@@ -36,6 +36,7 @@ type Table struct {
 	source [][]byte
 	blobs  []byte // free rest of the last block of sources
 	blobed int64  // bytes of all blocks
+	blocks int    // of sources
 	fields []fieldTab
 
 	size  atomic.Int64
@@ -82,11 +83,12 @@ func (t *Table) Size() int64 { return t.size.Load() }
 
 const (
 	perDoc    = 4 + 4 + 8 + 24 // docKey, prev, docTS, source
+	firstBlob = 16 << 10
 	blobBlock = 256 << 10
 )
 
 func (t *Table) bytes() int64 {
-	n := int64(len(t.p.chunks))*chunkSize + t.blobed + t.keys.bytes() + int64(cap(t.heads))*4 + int64(cap(t.docKey))*perDoc
+	n := t.p.bytes + t.blobed + t.keys.bytes() + int64(cap(t.heads))*4 + int64(cap(t.docKey))*perDoc
 	for i := range t.fields {
 		f := &t.fields[i]
 		n += f.terms.bytes() + f.values.bytes() + int64(cap(f.lens))*2 + int64(cap(f.nums))*8 +
@@ -203,14 +205,13 @@ func (t *Table) blob(b []byte) []byte {
 		return nil
 	}
 	if len(b) > len(t.blobs) {
-		n := max(len(b), blobBlock)
-		if len(t.blobs) > len(b)/2 && len(b) > blobBlock/4 {
-			n = len(b) // a big source gets its own block, the rest of the last one stays in use
-			t.blobed += int64(n)
+		if len(b) > blobBlock/4 && len(t.blobs) > firstBlob/2 { // a big one alone, so that the rest of the block stays in use
+			t.blobed += int64(len(b))
 			return append([]byte(nil), b...)
 		}
-		t.blobs = make([]byte, n)
-		t.blobed += int64(n)
+		t.blobs = make([]byte, grown(firstBlob, t.blocks, len(b), blobBlock))
+		t.blobed += int64(len(t.blobs))
+		t.blocks++
 	}
 	n := copy(t.blobs, b)
 	out := t.blobs[:n:n]
