@@ -11,12 +11,16 @@ import (
 	"github.com/weft-search/weft/internal/vfs"
 )
 
-// Defaults of Config.
+// Defaults of Config, in bytes and bytes per second.
 const (
-	DefaultMemtableBytes    = 64 << 20
+	// DefaultMemtableBytes makes segments of some 25 MB from text, so that few tiers of merging follow.
+	DefaultMemtableBytes = 64 << 20
+	// DefaultMergeBytesPerSec leaves a common disk most of its bandwidth, and is above what one core can load.
 	DefaultMergeBytesPerSec = 64 << 20
-	DefaultMaxSegmentBytes  = 5 << 30
-	DefaultPendingBytes     = 64 << 20
+	// DefaultMaxSegmentBytes bounds how long one merge takes and how much space it needs meanwhile.
+	DefaultMaxSegmentBytes = 5 << 30
+	// DefaultPendingBytes is as much as one log record may have.
+	DefaultPendingBytes = 64 << 20
 )
 
 // Upper bounds of Config: a memtable has 32-bit addresses, and what is under way may be in one memtable at most.
