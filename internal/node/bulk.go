@@ -49,19 +49,16 @@ func (n *Node) bulk(c *call) *api.Problem {
 	if err := n.memtables.admit(); err != nil {
 		return n.problem(c.ctx, err)
 	}
-	w := &writer{node: n, name: name}
-	if err := w.find(c.ctx); err != nil {
-		return n.problem(c.ctx, err)
-	}
-	ctx := c.ctx
-	if w.has {
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	w := &writer{node: n, name: name, took: func(l lease) {
 		// A deleted index ends the stream at once, also while it waits for its sender.
-		var stop func()
-		ctx, stop = w.lease.within(ctx)
-		defer stop()
-	}
+		context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	}}
 	defer w.release()
-
+	if err := w.find(ctx); err != nil {
+		return n.problem(ctx, err)
+	}
 	src, stop := c.timed(n, ctx)
 	defer stop()
 	load := &bulkLoad{node: n, writer: w, start: c.start, lines: newLineReader(src, int(n.cfg.Limits.DocumentBytes)), ids: newIDSet(n.cfg.Limits.BulkIDs)}
@@ -116,7 +113,7 @@ func (b *bulkLoad) run(ctx context.Context) {
 			b.chunk.raws = append(b.chunk.raws, line.bytes...)
 			b.writer.parse(&b.chunk, line.number, b.chunk.raws[from:len(b.chunk.raws):len(b.chunk.raws)])
 		}
-		if len(b.chunk.raws) >= bulkChunkBytes || len(b.chunk.items) >= bulkChunkDocs || b.long != nil {
+		if len(b.chunk.raws) >= bulkChunkBytes || len(b.chunk.items) >= b.node.chunkDocs || b.long != nil {
 			b.flush(ctx)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -22,6 +23,11 @@ import (
 )
 
 const ndjson = "application/x-ndjson"
+
+// testChunk is the size of a bulk chunk in these tests, in documents.
+const testChunk = 200
+
+func smallChunks(n *Node) { n.chunkDocs = testChunk }
 
 func (s *server) bulk(index, body string) *answer {
 	s.t.Helper()
@@ -94,15 +100,15 @@ func TestBulkTheLaterOfTwoWins(t *testing.T) {
 }
 
 func TestBulkOfManyChunks(t *testing.T) {
-	s := newServer(t, Config{Limits: Limits{BulkIDs: 9000}})
+	s := startServer(t, Config{DataDir: t.TempDir(), Limits: Limits{BulkIDs: 5000}}, smallChunks)
 	var b strings.Builder
-	const docs = 3*bulkChunkDocs + 7
+	const docs = 6007
 	for i := range docs {
 		if i%1000 == 999 {
 			b.WriteString("broken\n")
 			continue
 		}
-		fmt.Fprintf(&b, `{"id":"%d","t":"word%d common","f%d":%d}`+"\n", i, i%10, i/2000, i)
+		fmt.Fprintf(&b, `{"id":"%d","t":"word%d common","f%d":%d}`+"\n", i, i%10, i/1000, i)
 	}
 	a := s.bulk("default", b.String()).want(207)
 	m := a.json()
@@ -119,7 +125,7 @@ func TestBulkOfManyChunks(t *testing.T) {
 	if _, total := s.ids("/search?q=common"); total != docs-bad {
 		t.Errorf("%v found", total)
 	}
-	if _, total := s.ids("/search?q=f3:%3E%3D0"); total != 1998 {
+	if _, total := s.ids("/search?q=f3:%3E%3D0"); total != 999 {
 		t.Errorf("%v with f3", total)
 	}
 }
@@ -139,7 +145,7 @@ func TestBulkLongLines(t *testing.T) {
 
 // TestBulkIsStreamed sees documents of a bulk whose end has not been sent.
 func TestBulkIsStreamed(t *testing.T) {
-	s := newServer(t, Config{HTTPAddr: "127.0.0.1:0"})
+	s := startServer(t, Config{DataDir: t.TempDir(), HTTPAddr: "127.0.0.1:0"}, smallChunks)
 	r, w := io.Pipe()
 	req, err := http.NewRequest("POST", "http://"+s.node.Addr()+"/index/bulk", r)
 	if err != nil {
@@ -168,7 +174,7 @@ func TestBulkIsStreamed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for i := range bulkChunkDocs + 10_000 { // some more, so that what the pipe and the reader hold back does not matter
+	for i := range testChunk + 10_000 { // some more, so that what the pipe and the reader hold back does not matter
 		line(i)
 	}
 	if err := out.Flush(); err != nil {
@@ -177,7 +183,7 @@ func TestBulkIsStreamed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	for {
-		if a := s.do("GET", "/search?limit=0", "", ""); a.status == 200 && a.json()["total"].(float64) >= bulkChunkDocs {
+		if a := s.do("GET", "/search?limit=0", "", ""); a.status == 200 && a.json()["total"].(float64) >= testChunk {
 			break
 		}
 		if ctx.Err() != nil {
@@ -189,7 +195,7 @@ func TestBulkIsStreamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := <-done
-	if got.err != nil || !strings.Contains(got.body, `"indexed":`+strconv.Itoa(bulkChunkDocs+10_001)) {
+	if got.err != nil || !strings.Contains(got.body, `"indexed":`+strconv.Itoa(testChunk+10_001)) {
 		t.Fatalf("%+v", got)
 	}
 }
@@ -207,6 +213,7 @@ func (f *faulty) Apply(ctx context.Context, ops []shard.Op) ([]shard.OpResult, e
 // withApply makes every engine of a node faulty.
 func withApply(apply func(ctx context.Context, ops []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error)) func(*Node) {
 	return func(n *Node) {
+		smallChunks(n)
 		open := n.openEngine
 		n.openEngine = func(ctx context.Context, cfg shard.Config) (engine, error) {
 			eng, err := open(ctx, cfg)
@@ -234,8 +241,8 @@ func TestBulkWaitsForRoom(t *testing.T) {
 		}
 		return next()
 	}))
-	m := s.bulk("default", manyLines(2*bulkChunkDocs)).want(200).json()
-	if m["indexed"] != float64(2*bulkChunkDocs) || calls.Load() != 6 {
+	m := s.bulk("default", manyLines(2*testChunk)).want(200).json()
+	if m["indexed"] != float64(2*testChunk) || calls.Load() != 6 {
 		t.Errorf("%v indexed in %d calls", m["indexed"], calls.Load())
 	}
 }
@@ -261,23 +268,23 @@ func TestBulkGivesUp(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var calls atomic.Int64
-			s := startServer(t, Config{DataDir: t.TempDir(), Limits: Limits{BulkStall: 30 * time.Millisecond}}, withApply(
+			s := startServer(t, Config{DataDir: t.TempDir(), Limits: Limits{BulkStall: 30 * time.Millisecond, BulkErrors: 500}}, withApply(
 				func(_ context.Context, _ []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error) {
 					if calls.Add(1) > tt.after {
 						return nil, tt.err
 					}
 					return next()
 				}))
-			const docs = 3*bulkChunkDocs + 5
+			const docs = 3*testChunk + 5
 			a := s.bulk("default", manyLines(docs)).want(tt.status)
 			m := a.json()
-			in := float64(tt.after * bulkChunkDocs)
+			in := float64(tt.after * testChunk)
 			if m["indexed"] != in || m["failed"] != docs-in || m["ok"] != false {
 				t.Fatalf("%.300s", a.body)
 			}
 			// Every document that is not in is listed by its line, with the reason.
 			list := m["errors"].([]any)
-			if want := min(docs-int(in), 10_000); len(list) != want {
+			if want := min(docs-int(in), 500); len(list) != want {
 				t.Errorf("%d failures are listed, want %d", len(list), want)
 			}
 			first := list[0].(map[string]any)
@@ -373,4 +380,32 @@ func FuzzLineReader(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestDeletingAnIndexEndsItsStream deletes an index that a bulk load has made and whose sender is silent.
+func TestDeletingAnIndexEndsItsStream(t *testing.T) {
+	s := startServer(t, Config{DataDir: t.TempDir(), HTTPAddr: "127.0.0.1:0"}, smallChunks)
+	conn, err := net.Dial("tcp", s.node.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	body := manyLines(testChunk)
+	if _, err := fmt.Fprintf(conn, "POST /index/bulk?index=new HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body)+100, body); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the first chunk is in", func() bool {
+		a := s.do("GET", "/search?index=new&limit=0", "", "")
+		return a.status == 200 && a.json()["total"] == float64(testChunk)
+	})
+	s.do("DELETE", "/indexes/new", "", "").want(200)
+	status, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || !strings.HasPrefix(status, "HTTP/1.1 207") {
+		t.Fatalf("%q, %v", status, err)
+	}
+	s.do("GET", "/search?index=new", "", "").problem(404, api.IndexNotFound)
 }

@@ -161,13 +161,13 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// A bulk load is read in chunks; one is applied while the next is read.
+// A bulk load is read and applied in chunks.
 const (
 	bulkChunkBytes = 4 << 20 // raw documents in a chunk
 	bulkChunkDocs  = 4096
-	// bulkCharge is the memory that one bulk load is charged from its beginning: two chunks, and the typed documents made of
-	// them, which are about as large again.
-	bulkCharge = 4 * bulkChunkBytes
+	// bulkCharge is the memory that one bulk load is charged from its beginning: the chunk, the typed documents made of it,
+	// which are about as large again, and the reader with its ids.
+	bulkCharge = 3 * bulkChunkBytes
 	// longLine is the length of a line from which it is charged for itself; shorter ones fit the charge of the chunk.
 	longLine = 1 << 20
 )

@@ -84,9 +84,10 @@ func (n *Node) readSchema(c *call, name, kind string, body []byte) (*schema.Sche
 	if sch, err = sch.WithKey(); err != nil {
 		return nil, n.problem(c.ctx, err)
 	}
-	if sch.Name != "" && sch.Name != name {
-		return nil, &api.Problem{Code: api.SchemaConflict, Field: "name",
-			Detail: "the schema is of an index named " + fmt.Sprintf("%q", api.Clip(sch.Name)) + ", the path names another"}
+	if sch.Name != name {
+		named := *sch // the path says what the index is called; a schema may serve many
+		named.Name = name
+		sch = &named
 	}
 	return sch, nil
 }

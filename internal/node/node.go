@@ -48,6 +48,7 @@ type Node struct {
 	memtables               memtables
 	drain                   drain
 	parsers                 sync.Pool // of *jsondoc.Parser
+	chunkDocs               int       // documents in a chunk of a bulk load
 
 	refused   map[api.Code]obs.Counter
 	stages    map[string]obs.Histogram
@@ -93,7 +94,7 @@ func New(cfg Config) (*Node, error) {
 		bulks:    admit.New(gateBulks, int64(l.Bulks), l.BulkQueue, l.QueueWait),
 		memory:   admit.New(gateMemory, l.RequestBytes, l.SearchQueue+l.WriteQueue+l.BulkQueue, l.QueueWait),
 		slow:     obs.NewSlowLog(cfg.Log, cfg.SlowSearch, cfg.Metrics.SlowQueries),
-		opened:   make(chan struct{}), done: make(chan struct{}),
+		opened:   make(chan struct{}), done: make(chan struct{}), chunkDocs: bulkChunkDocs,
 	}
 	n.openEngine = func(ctx context.Context, cfg shard.Config) (engine, error) {
 		s, err := shard.Open(ctx, cfg)
@@ -248,6 +249,7 @@ func (n *Node) close(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("close http: %w", err))
 		}
 	}
+	<-n.drain.idle // what was interrupted ends soon
 	n.wg.Wait()
 	errs = append(errs, n.catalog.closeAll(ctx), n.dir.release())
 	return errors.Join(errs...)

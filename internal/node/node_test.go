@@ -77,7 +77,11 @@ func TestIndexLife(t *testing.T) {
 	if p["field"] != "year" {
 		t.Errorf("conflict on %v", p["field"])
 	}
-	s.do("PUT", "/indexes/other", "text/plain", bookSchema).problem(409, api.SchemaConflict)
+	if got := s.do("PUT", "/indexes/Other.9-x_y", "text/plain", bookSchema).want(201).json(); !strings.HasPrefix(got["schema"].(string), "index ") {
+		t.Errorf("schema of another name: %v", got)
+	}
+	s.put("Other.9-x_y", `{"id":"1","title":"a book"}`)
+	s.do("DELETE", "/indexes/Other.9-x_y", "", "").want(200)
 	s.do("PUT", "/indexes/loose", "", "").want(201)
 
 	s.put("books", `{"id":"1","title":"a book","year":1999,"price":2.5}`)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,7 +187,8 @@ type writer struct {
 	node *Node
 	name string
 
-	lease    lease // empty until the index is there
+	took     func(lease) // called when the index is there; may be nil
+	lease    lease       // empty until then
 	has      bool
 	working  *schema.Schema
 	parser   *jsondoc.Parser
@@ -199,7 +201,7 @@ func (w *writer) find(ctx context.Context) error {
 	l, err := w.node.catalog.use(ctx, w.name)
 	switch {
 	case err == nil:
-		w.lease, w.has = l, true
+		w.hold(l)
 		w.working = l.eng.Schema()
 	case errors.Is(err, errNoIndex):
 		if w.working, err = dynamicSchema(w.name); err != nil {
@@ -213,6 +215,13 @@ func (w *writer) find(ctx context.Context) error {
 	}
 	w.follow(w.working)
 	return nil
+}
+
+func (w *writer) hold(l lease) {
+	w.lease, w.has = l, true
+	if w.took != nil {
+		w.took(l)
+	}
 }
 
 func (w *writer) release() {
@@ -272,6 +281,8 @@ func (w *writer) keyField() string {
 	return "id"
 }
 
+var errFieldsMove = errors.New("other writers keep adding fields")
+
 // retypeAttempts bounds how often a batch is typed again because others add fields at the same time.
 const retypeAttempts = 16
 
@@ -289,7 +300,7 @@ func (w *writer) commit(ctx context.Context, b *batch) error {
 		if err != nil {
 			return err
 		}
-		w.lease, w.has = l, true
+		w.hold(l)
 	}
 	ctx, stop := w.lease.within(ctx)
 	defer stop()
@@ -301,6 +312,7 @@ func (w *writer) commit(ctx context.Context, b *batch) error {
 }
 
 func (w *writer) apply(ctx context.Context, b *batch) error {
+	var conflict error
 	for range retypeAttempts {
 		if len(w.pending) > 0 {
 			fields := make([]schema.Field, len(w.pending))
@@ -309,7 +321,7 @@ func (w *writer) apply(ctx context.Context, b *batch) error {
 			}
 			if err := w.lease.eng.AddFields(ctx, fields); err == nil {
 				w.report(w.pending)
-			} else if !isFieldConflict(err) {
+			} else if conflict = err; !isFieldConflict(err) {
 				return err
 			}
 			w.pending = w.pending[:0]
@@ -324,7 +336,7 @@ func (w *writer) apply(ctx context.Context, b *batch) error {
 		w.follow(now)
 		return w.applyTyped(ctx, b)
 	}
-	return fmt.Errorf("type a batch of index %q: other writers added fields %d times meanwhile", w.name, retypeAttempts)
+	return fmt.Errorf("type a batch of index %q: fields changed %d times meanwhile: %w", w.name, retypeAttempts, cmp.Or(conflict, errFieldsMove))
 }
 
 func (w *writer) retype(b *batch) {

@@ -89,9 +89,21 @@ func (g *Gate) Enter(ctx context.Context, weight int64) (*Place, error) {
 			return nil, g.refuse(true)
 		}
 	}
+	return g.place(weight), nil
+}
+
+// TryEnter takes weight places if they are free now, without waiting. The error is a *Refusal.
+func (g *Gate) TryEnter(weight int64) (*Place, error) {
+	if weight > g.limit || !g.sem.TryAcquire(weight) {
+		return nil, g.refuse(false)
+	}
+	return g.place(weight), nil
+}
+
+func (g *Gate) place(weight int64) *Place {
 	g.used.Add(weight)
 	g.places.Add(1)
-	return &Place{gate: g, weight: weight, since: time.Now()}, nil
+	return &Place{gate: g, weight: weight, since: time.Now()}
 }
 
 // Release gives the place back.

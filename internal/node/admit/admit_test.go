@@ -99,6 +99,16 @@ func TestWeightAboveTheLimitIsRefused(t *testing.T) {
 	if _, err := g.Enter(context.Background(), 101); !errors.Is(err, ErrRefused) {
 		t.Fatalf("got %v", err)
 	}
+	p := mustEnter(t, g, 60)
+	if _, err := g.TryEnter(41); !errors.Is(err, ErrRefused) {
+		t.Fatalf("got %v", err)
+	}
+	q, err := g.TryEnter(40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Release()
+	p.Release()
 	mustEnter(t, g, 100).Release()
 }
 
