@@ -224,11 +224,16 @@ func (s *Shard) apply(w *worker, ops []Op, results []OpResult, layout uint64) (*
 
 	wr := s.effect(w, ops, results, s.nextTS(), frozen)
 	s.enqueue(wr)
-	if s.writeMu.active.mem.Size() >= s.cfg.MemtableBytes && frozen == nil && !s.cfg.NoBackground {
+	// Deletes fill the log without filling the memtable.
+	full := s.writeMu.active.mem.Size() >= s.cfg.MemtableBytes || s.writeMu.logged >= logFactor*s.cfg.MemtableBytes
+	if full && frozen == nil && !s.cfg.NoBackground {
 		s.freeze()
 	}
 	return wr, nil
 }
+
+// logFactor bounds the log that an Open has to replay, in memtables.
+const logFactor = 2
 
 // headerRoom is space for the header of a batch record: two bytes and two varints.
 const headerRoom = 2 + 2*binary.MaxVarintLen64
@@ -285,6 +290,7 @@ func (s *Shard) effect(w *worker, ops []Op, results []OpResult, ts uint64, froze
 		b = binary.AppendUvarint(b, uint64(logged))
 		wr.payload = body[headerRoom-len(b):]
 		copy(wr.payload, b)
+		s.writeMu.logged += int64(len(wr.payload))
 	}
 	return wr
 }

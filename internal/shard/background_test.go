@@ -145,6 +145,44 @@ func TestBrokenLogStaysReadOnly(t *testing.T) {
 	})
 }
 
+// TestDeletesAloneAreFlushed deletes so much that the log would outgrow the memtable by far.
+func TestDeletesAloneAreFlushed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := config(t, memfs.New(nil))
+		cfg.NoBackground, cfg.NoSources = false, true
+		cfg.MemtableBytes = 1 << 20
+		s, err := Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeShard(t, s)
+		m := model{}
+		key := func(i int) string { return fmt.Sprintf("%d/%s", i, strings.Repeat("k", 480)) }
+		var puts, deletes []Op
+		for i := range 6000 {
+			puts = append(puts, put(&schema.Document{Key: key(i)}))
+			deletes = append(deletes, Op{Delete: true, Key: key(i)})
+		}
+		for i := 0; i < len(puts); i += 1000 {
+			m.apply(t, s, 0, puts[i:i+1000]...)
+			synctest.Wait()
+		}
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before := s.Stats().Flushes
+		for i := 0; i < len(deletes); i += 1000 {
+			m.apply(t, s, 0, deletes[i:i+1000]...)
+			synctest.Wait()
+		}
+		st := s.Stats()
+		if st.Flushes == before || st.LogBytes > 2*logFactor*cfg.MemtableBytes {
+			t.Errorf("%d flushes, %d before the deletes, %d bytes of log", st.Flushes, before, st.LogBytes)
+		}
+		m.bare(t, s)
+	})
+}
+
 // TestFailedFlushAndMergeLeaveNothing fails one operation on the store after the other in a flush and a merge, tries again, and
 // looks for objects that no manifest names.
 func TestFailedFlushAndMergeLeaveNothing(t *testing.T) {

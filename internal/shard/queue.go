@@ -41,7 +41,7 @@ func (s *Shard) enqueue(wr *write) {
 func (s *Shard) freeze() {
 	next := newMemPart()
 	wr := &write{mem: s.writeMu.active, freeze: next, done: make(chan struct{})}
-	s.writeMu.active = next
+	s.writeMu.active, s.writeMu.logged = next, 0
 	s.mu.Lock()
 	s.mu.frozen = wr.mem
 	s.mu.active = next

@@ -68,6 +68,7 @@ type Shard struct {
 		active *part
 		schema *schema.Schema
 		lastTS uint64
+		logged int64 // bytes of records since the last freeze
 	}
 
 	mu struct {
