@@ -131,7 +131,7 @@ func TestBulkOfManyChunks(t *testing.T) {
 }
 
 func TestBulkLongLines(t *testing.T) {
-	s := newServer(t, Config{Limits: Limits{DocumentBytes: 3 << 20, RequestBytes: 24 << 20}})
+	s := newServer(t, Config{Limits: Limits{DocumentBytes: 3 << 20, RequestBytes: 32 << 20}})
 	word := func(n int) string { return strings.Repeat("a ", n/2) }
 	body := `{"id":"1","t":"` + word(2<<20) + `"}` + "\n" + `{"id":"2","t":"` + word(4<<20) + `"}` + "\n" + `{"id":"3","t":"b"}` + "\n" + `{"id":"4","t":"` + word(5<<20)
 	m := s.bulk("default", body).want(207).json()
@@ -343,7 +343,8 @@ func TestIDSet(t *testing.T) {
 	if s.forgot {
 		t.Fatal("forgot before it was full")
 	}
-	if s.add("new") || s.add("new") || !s.forgot {
+	first, second := s.add("new"), s.add("new")
+	if first || second || !s.forgot {
 		t.Fatal("a full set remembers")
 	}
 	if !s.add("17") {

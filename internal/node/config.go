@@ -144,12 +144,30 @@ func (c Config) validate() error {
 		name string
 		n    int64
 	}{
-		{"indexes", int64(l.Indexes)}, {"searches", int64(l.Searches)}, {"search queue", int64(l.SearchQueue)},
-		{"writes", int64(l.Writes)}, {"write queue", int64(l.WriteQueue)}, {"bulks", int64(l.Bulks)}, {"bulk queue", int64(l.BulkQueue)},
-		{"queue wait", int64(l.QueueWait)}, {"document bytes", l.DocumentBytes}, {"search bytes", l.SearchBytes}, {"schema bytes", l.SchemaBytes},
-		{"reply bytes", l.ReplyBytes}, {"url bytes", int64(l.URLBytes)}, {"header bytes", int64(l.HeaderBytes)}, {"bulk errors", int64(l.BulkErrors)}, {"bulk ids", int64(l.BulkIDs)},
-		{"hits", int64(l.Hits)}, {"search timeout", int64(l.SearchTimeout)}, {"bulk stall", int64(l.BulkStall)}, {"reply time", int64(l.ReplyTime)},
-		{"idle time", int64(l.IdleTime)}, {"memtable bytes", c.Engine.MemtableBytes}, {"all memtable bytes", c.Engine.AllMemtableBytes}, {"open at once", int64(c.Engine.OpenAtOnce)},
+		{"indexes", int64(l.Indexes)},
+		{"searches", int64(l.Searches)},
+		{"search queue", int64(l.SearchQueue)},
+		{"writes", int64(l.Writes)},
+		{"write queue", int64(l.WriteQueue)},
+		{"bulks", int64(l.Bulks)},
+		{"bulk queue", int64(l.BulkQueue)},
+		{"queue wait", int64(l.QueueWait)},
+		{"document bytes", l.DocumentBytes},
+		{"search bytes", l.SearchBytes},
+		{"schema bytes", l.SchemaBytes},
+		{"reply bytes", l.ReplyBytes},
+		{"url bytes", int64(l.URLBytes)},
+		{"header bytes", int64(l.HeaderBytes)},
+		{"bulk errors", int64(l.BulkErrors)},
+		{"bulk ids", int64(l.BulkIDs)},
+		{"hits", int64(l.Hits)},
+		{"search timeout", int64(l.SearchTimeout)},
+		{"bulk stall", int64(l.BulkStall)},
+		{"reply time", int64(l.ReplyTime)},
+		{"idle time", int64(l.IdleTime)},
+		{"memtable bytes", c.Engine.MemtableBytes},
+		{"all memtable bytes", c.Engine.AllMemtableBytes},
+		{"open at once", int64(c.Engine.OpenAtOnce)},
 	} {
 		if v.n < 0 {
 			errs = append(errs, fmt.Errorf("limit %s: %d is negative", v.name, v.n))
@@ -166,8 +184,8 @@ const (
 	bulkChunkBytes = 4 << 20 // raw documents in a chunk
 	bulkChunkDocs  = 4096
 	// bulkCharge is the memory that one bulk load is charged from its beginning: the chunk, the typed documents made of it,
-	// which are about as large again, and the reader with its ids.
-	bulkCharge = 3 * bulkChunkBytes
+	// which are about as large again, the record they become in the log, and the reader with its ids.
+	bulkCharge = 4 * bulkChunkBytes
 	// longLine is the length of a line from which it is charged for itself; shorter ones fit the charge of the chunk.
 	longLine = 1 << 20
 )

@@ -206,8 +206,10 @@ func (d *dataDir) readSealed(name string, out any) (found bool, err error) {
 		return false, damaged(p, "not a JSON object of the form it was written in")
 	}
 	if s.Format > Format {
-		return false, &DataDirError{Path: p, Reason: ErrDirNewer, Detail: fmt.Sprintf("format %d, this program reads up to %d", s.Format, Format),
-			Advice: "use the version of weft that wrote it, or a later one"}
+		return false, &DataDirError{
+			Path: p, Reason: ErrDirNewer, Detail: fmt.Sprintf("format %d, this program reads up to %d", s.Format, Format),
+			Advice: "use the version of weft that wrote it, or a later one",
+		}
 	}
 	if s.Format < 1 || s.Checksum != checksum(s.Content) {
 		return false, damaged(p, "the checksum does not match")

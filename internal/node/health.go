@@ -105,8 +105,8 @@ func (n *Node) samples(emit func(obs.IndexSample)) {
 			Index: i.entry.Name, ReadOnly: st.ReadOnly != "",
 			Docs: st.Docs, DeletedDocs: st.SegmentDocs + st.MemtableDocs - min(st.Docs, st.SegmentDocs+st.MemtableDocs), Segments: uint64(st.Segments),
 			SegmentBytes: uint64(st.SegmentBytes), MemtableDocs: st.MemtableDocs, MemtableBytes: uint64(st.MemtableBytes), LogBytes: uint64(st.LogBytes),
-			LogRecords: st.LastSeq, Flushes: st.Flushes, FlushedBytes: uint64(st.FlushedBytes), FlushErrors: st.FlushFailures,
-			Merges: st.Merges, MergedBytes: uint64(st.MergedBytes), MergeErrors: st.MergeFailures, RefusedBatches: st.Refused,
+			LogRecords: st.LastSeq, Flushes: st.Flushes, FlushedBytes: uint64(st.FlushedBytes), FlushFailures: st.FlushFailures,
+			Merges: st.Merges, MergedBytes: uint64(st.MergedBytes), MergeFailures: st.MergeFailures, WriteRefusals: st.Refused,
 		})
 	}
 }

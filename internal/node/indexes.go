@@ -97,8 +97,10 @@ func (n *Node) extend(c *call, l lease, sch *schema.Schema) *api.Problem {
 	have := l.eng.Schema()
 	key := have.PrimaryField()
 	if i := sch.PrimaryField(); key >= 0 && i >= 0 && sch.Fields[i].Name != have.Fields[key].Name {
-		return &api.Problem{Code: api.SchemaConflict, Field: api.Clip(sch.Fields[i].Name),
-			Detail: fmt.Sprintf("the key of the index is %q and stays so", have.Fields[key].Name)}
+		return &api.Problem{
+			Code: api.SchemaConflict, Field: api.Clip(sch.Fields[i].Name),
+			Detail: fmt.Sprintf("the key of the index is %q and stays so", have.Fields[key].Name),
+		}
 	}
 	if _, err := have.AddFields(sch.Fields); err != nil {
 		return n.problem(c.ctx, err)

@@ -64,12 +64,16 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 		return &api.Problem{Code: api.InvalidDocument, Field: api.Clip(e.Field), Detail: clipDetail(e.Reason)}
 	}
 	if e, ok := errors.AsType[*shard.OverloadError](err); ok {
-		return &api.Problem{Code: api.MemtableFull, Limit: e.Max, HasLimit: true, RetryAfterMS: retryMS(e.RetryAfter),
-			Detail: "memory for new documents is full until some of it is written out"}
+		return &api.Problem{
+			Code: api.MemtableFull, Limit: e.Max, HasLimit: true, RetryAfterMS: retryMS(e.RetryAfter),
+			Detail: "memory for new documents is full until some of it is written out",
+		}
 	}
 	if e, ok := errors.AsType[*memoryError](err); ok {
-		return &api.Problem{Code: api.MemtableFull, Limit: e.limit, HasLimit: true, RetryAfterMS: retryMS(e.retry),
-			Detail: "memory for new documents of all indexes is full until some of it is written out"}
+		return &api.Problem{
+			Code: api.MemtableFull, Limit: e.limit, HasLimit: true, RetryAfterMS: retryMS(e.retry),
+			Detail: "memory for new documents of all indexes is full until some of it is written out",
+		}
 	}
 	if e, ok := errors.AsType[*unavailableError](err); ok {
 		if e.opening {
@@ -92,8 +96,10 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 		return api.NewProblem(api.IndexDeleted, "the index was deleted while the call was under way").On(indexParam)
 	case errors.Is(err, errIndexFull):
 		limit := int64(n.cfg.Limits.Indexes)
-		return &api.Problem{Code: api.IndexLimit, Field: indexParam, Limit: limit, HasLimit: true, RetryAfterMS: 60_000,
-			Detail: fmt.Sprintf("the node holds %d indexes, which is all it may; delete one first", limit)}
+		return &api.Problem{
+			Code: api.IndexLimit, Field: indexParam, Limit: limit, HasLimit: true, RetryAfterMS: 60_000,
+			Detail: fmt.Sprintf("the node holds %d indexes, which is all it may; delete one first", limit),
+		}
 	case errors.Is(err, errClosing), errors.Is(err, shard.ErrClosed):
 		return &api.Problem{Code: api.ShuttingDown, RetryAfterMS: 1000, Detail: "the server is shutting down"}
 	case errors.Is(err, segment.ErrCorrupt), errors.Is(err, shard.ErrMissingObject), errors.Is(err, wal.ErrCorrupt):

@@ -12,10 +12,10 @@ type IndexSample struct {
 	MemtableDocs, MemtableBytes uint64
 	LogBytes                    uint64
 
-	LogRecords                         uint64 // the number of the last one, from 1 over the life of the index
-	Flushes, FlushedBytes, FlushErrors uint64 // these and what follows count since the index was opened
-	Merges, MergedBytes, MergeErrors   uint64
-	RefusedBatches                     uint64
+	LogRecords                           uint64 // the number of the last one, from 1 over the life of the index
+	Flushes, FlushedBytes, FlushFailures uint64 // these and what follows count since the index was opened
+	Merges, MergedBytes, MergeFailures   uint64
+	WriteRefusals                        uint64
 }
 
 type indexMetric struct {
@@ -51,12 +51,12 @@ func (m *Metrics) WatchIndexes(each func(emit func(IndexSample))) {
 	})
 	add(count, "weft_log_records_total", "Records of the write log.", func(s *IndexSample) float64 { return float64(s.LogRecords) })
 	add(count, "weft_flushes_total", "Memtables written out as segments.", func(s *IndexSample) float64 { return float64(s.Flushes) })
-	add(count, "weft_flush_errors_total", "Attempts to write out a memtable that failed.", func(s *IndexSample) float64 { return float64(s.FlushErrors) })
+	add(count, "weft_flush_failures_total", "Attempts to write out a memtable that failed.", func(s *IndexSample) float64 { return float64(s.FlushFailures) })
 	add(count, "weft_flush_bytes_total", "Bytes of segments that flushes wrote.", func(s *IndexSample) float64 { return float64(s.FlushedBytes) })
 	add(count, "weft_merges_total", "Merges of segments.", func(s *IndexSample) float64 { return float64(s.Merges) })
-	add(count, "weft_merge_errors_total", "Merges that failed.", func(s *IndexSample) float64 { return float64(s.MergeErrors) })
+	add(count, "weft_merge_failures_total", "Merges that failed.", func(s *IndexSample) float64 { return float64(s.MergeFailures) })
 	add(count, "weft_merge_bytes_total", "Bytes of segments that merges wrote.", func(s *IndexSample) float64 { return float64(s.MergedBytes) })
-	add(count, "weft_refused_batches_total", "Batches that an index refused before any effect for want of memory.", func(s *IndexSample) float64 { return float64(s.RefusedBatches) })
+	add(count, "weft_write_refusals_total", "Batches that an index refused before any effect for want of memory.", func(s *IndexSample) float64 { return float64(s.WriteRefusals) })
 	m.reg.MustRegister(c)
 }
 

@@ -52,23 +52,30 @@ func NewMetrics(version string) *Metrics {
 	m := &Metrics{
 		reg: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weft_http_requests_total", Help: "HTTP requests by route and status code."}, []string{"route", "code"}),
+			Name: "weft_http_requests_total", Help: "HTTP requests by route and status code.",
+		}, []string{"route", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "weft_http_request_seconds", Help: "Time from the first byte of a request to the last of its reply.", Buckets: latencyBuckets}, []string{"route"}),
+			Name: "weft_http_request_seconds", Help: "Time from the first byte of a request to the last of its reply.", Buckets: latencyBuckets,
+		}, []string{"route"}),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "weft_http_requests_in_flight", Help: "HTTP requests being served."}, []string{"route"}),
+			Name: "weft_http_requests_in_flight", Help: "HTTP requests being served.",
+		}, []string{"route"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weft_refused_total", Help: "Requests refused before any effect, by cause."}, []string{"cause"}),
+			Name: "weft_refused_total", Help: "Requests refused before any effect, by cause.",
+		}, []string{"cause"}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "weft_search_stage_seconds", Help: "Time that searches spent in each stage.", Buckets: latencyBuckets}, []string{"stage"}),
+			Name: "weft_search_stage_seconds", Help: "Time that searches spent in each stage.", Buckets: latencyBuckets,
+		}, []string{"stage"}),
 		docs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weft_documents_total", Help: "Documents of write requests by result."}, []string{"result"}),
+			Name: "weft_documents_total", Help: "Documents of write requests by result.",
+		}, []string{"result"}),
 	}
 	m.Panics = m.counter("weft_panics_total", "Requests that ended in a recovered panic.")
 	m.SlowQueries = m.counter("weft_slow_queries_total", "Searches slower than the slow-query threshold.")
 	m.Partial = m.counter("weft_partial_answers_total", "Searches answered in part.")
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "weft_build_info", Help: "1, with the version of the program.", ConstLabels: prometheus.Labels{"version": version}})
+		Name: "weft_build_info", Help: "1, with the version of the program.", ConstLabels: prometheus.Labels{"version": version},
+	})
 	info.Set(1)
 	m.reg.MustRegister(m.requests, m.seconds, m.inFlight, m.refused, m.stages, m.docs, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -181,10 +181,19 @@ var searchParams = []param{
 		}
 		return badParam("order", "it is asc or desc")
 	}},
-	{"after", kindUnsupported, nil}, {"filter", kindUnsupported, nil}, {"missing", kindUnsupported, nil},
-	{"facets", kindUnsupported, nil}, {"aggs", kindUnsupported, nil}, {"knn", kindUnsupported, nil}, {"knn_k", kindUnsupported, nil},
-	{"knn_exact", kindUnsupported, nil}, {"fusion", kindUnsupported, nil}, {"weights", kindUnsupported, nil}, {"pool", kindUnsupported, nil},
-	{"explain", kindUnsupported, nil}, {"highlight", kindUnsupported, nil},
+	{"after", kindUnsupported, nil},
+	{"filter", kindUnsupported, nil},
+	{"missing", kindUnsupported, nil},
+	{"facets", kindUnsupported, nil},
+	{"aggs", kindUnsupported, nil},
+	{"knn", kindUnsupported, nil},
+	{"knn_k", kindUnsupported, nil},
+	{"knn_exact", kindUnsupported, nil},
+	{"fusion", kindUnsupported, nil},
+	{"weights", kindUnsupported, nil},
+	{"pool", kindUnsupported, nil},
+	{"explain", kindUnsupported, nil},
+	{"highlight", kindUnsupported, nil},
 }
 
 var searchParamByName = func() map[string]*param {
