@@ -65,6 +65,7 @@ func (s *Shard) build(ctx context.Context, write func(w io.Writer) (segment.Info
 	if err != nil {
 		return nil, err
 	}
+	file.buildFilter(ctx)
 	r := file.r
 	file.meta.MinKey, file.meta.MaxKey = string(r.Key(0, nil)), string(r.Key(r.NumDocs()-1, nil))
 	for d := range r.NumDocs() {

@@ -302,10 +302,25 @@ func (s *Shard) start() {
 		}()
 	}
 	run(s.healLoop)
+	run(s.buildFilters)
 	if s.cfg.NoBackground {
 		return
 	}
 	run(s.flushLoop)
 	run(s.mergeLoop)
 	signal(s.mergeC)
+}
+
+// buildFilters makes the key filters of the segments that Open found; until then writes look into each segment.
+func (s *Shard) buildFilters(ctx context.Context) {
+	s.mu.Lock()
+	segments := s.mu.segments
+	for _, p := range segments {
+		p.seg.retain()
+	}
+	s.mu.Unlock()
+	for _, p := range segments {
+		p.seg.buildFilter(ctx)
+		p.seg.release()
+	}
 }

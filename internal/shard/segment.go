@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -18,8 +19,8 @@ import (
 type segmentFile struct {
 	meta   store.Segment
 	r      *segment.Reader
-	text   []int // fields with lengths
-	filter *keyFilter
+	text   []int                     // fields with lengths
+	filter atomic.Pointer[keyFilter] // nil until it is built
 	deaths deathCounts
 	refs   atomic.Int32 // >= 1 while in use
 	log    *slog.Logger
@@ -32,14 +33,22 @@ func newSegmentFile(meta store.Segment, r *segment.Reader, log *slog.Logger) *se
 			f.text = append(f.text, m.ID)
 		}
 	}
-	f.filter = newKeyFilter(int(r.NumDocs()))
-	var buf []byte
-	for d := range r.NumDocs() {
-		buf = r.Key(d, buf[:0])
-		f.filter.add(buf)
-	}
 	f.refs.Store(1)
 	return f
+}
+
+// buildFilter makes the key filter, which takes a fraction of a second for a million documents. The caller holds a reference.
+func (f *segmentFile) buildFilter(ctx context.Context) {
+	filter := newKeyFilter(int(f.r.NumDocs()))
+	var buf []byte
+	for d := range f.r.NumDocs() {
+		if d%4096 == 0 && ctx.Err() != nil {
+			return
+		}
+		buf = f.r.Key(d, buf[:0])
+		filter.add(buf)
+	}
+	f.filter.Store(filter)
 }
 
 func (f *segmentFile) retain() { f.refs.Add(1) }
@@ -66,7 +75,7 @@ func (f *segmentFile) stats() []score.FieldStats {
 
 // find returns the document with the key, live or not.
 func (f *segmentFile) find(key string) (uint32, bool) {
-	if !f.filter.has(key) {
+	if filter := f.filter.Load(); filter != nil && !filter.has(key) {
 		return 0, false
 	}
 	return f.r.FindKey(key)

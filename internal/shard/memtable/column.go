@@ -78,7 +78,7 @@ func (s *sortedValues) upTo(v *View, entries []entry) []uint32 {
 	for i := len(s.order); i < n; i++ {
 		fresh = append(fresh, uint32(i))
 	}
-	v.sortTerms(entries, fresh)
+	sortEntries(v.c, entries, fresh)
 	out := make([]uint32, 0, n)
 	old := s.order
 	for _, x := range fresh {

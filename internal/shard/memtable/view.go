@@ -177,7 +177,7 @@ func (v *View) ScanTerms(field int, prefix []byte, fn func(term []byte, df uint3
 			found = append(found, uint32(i))
 		}
 	}
-	v.sortTerms(f.terms, found)
+	sortEntries(v.c, f.terms, found)
 	for _, i := range found {
 		e := &f.terms[i]
 		df, _ := e.load()
@@ -193,40 +193,6 @@ func (v *View) ScanTerms(field int, prefix []byte, fn func(term []byte, df uint3
 		}
 	}
 	return nil
-}
-
-// sortTerms sorts numbers of entries by their bytes.
-func (v *View) sortTerms(entries []entry, nums []uint32) {
-	type item struct {
-		prefix uint64 // the first eight bytes, so that few comparisons touch the pool
-		n      uint32
-	}
-	items := make([]item, len(nums))
-	for i, n := range nums {
-		items[i] = item{prefixKey(v.c.bytes(entries[n].term, uint32(entries[n].size))), n}
-	}
-	slices.SortFunc(items, func(a, b item) int {
-		if a.prefix != b.prefix {
-			if a.prefix < b.prefix {
-				return -1
-			}
-			return 1
-		}
-		x, y := &entries[a.n], &entries[b.n]
-		return bytes.Compare(v.c.bytes(x.term, uint32(x.size)), v.c.bytes(y.term, uint32(y.size)))
-	})
-	for i := range items {
-		nums[i] = items[i].n
-	}
-}
-
-func prefixKey(b []byte) uint64 {
-	if len(b) >= 8 {
-		return binary.BigEndian.Uint64(b)
-	}
-	var k [8]byte
-	copy(k[:], b)
-	return binary.BigEndian.Uint64(k[:])
 }
 
 // Lengths holds the tokens of each document in the field.

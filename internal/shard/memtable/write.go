@@ -1,7 +1,6 @@
 package memtable
 
 import (
-	"bytes"
 	"context"
 	"slices"
 
@@ -11,13 +10,7 @@ import (
 // Write writes the live documents of the view as a segment, in key order, and finishes it. What dead documents held leaves no
 // trace. name gives the name of a field; sources says whether sources are written. remap[d] is the number in the segment of document d, segment.NoDoc if it is dead.
 func (v *View) Write(ctx context.Context, w *segment.Writer, name func(field int) string, sources bool) (info segment.Info, remap []uint32, err error) {
-	order := make([]uint32, 0, v.LiveDocs())
-	for d := uint32(0); d < v.n; d++ {
-		if len(v.killed) == 0 || v.live.Has(d) {
-			order = append(order, d)
-		}
-	}
-	slices.SortFunc(order, func(a, b uint32) int { return bytes.Compare(v.keyBytes(a), v.keyBytes(b)) })
+	order := v.keyOrder()
 	remap = make([]uint32, v.n)
 	for i := range remap {
 		remap[i] = segment.NoDoc
@@ -74,6 +67,23 @@ func (v *View) Write(ctx context.Context, w *segment.Writer, name func(field int
 	return info, remap, err
 }
 
+// keyOrder returns the live documents in the order of their keys; no two have the same.
+func (v *View) keyOrder() []uint32 {
+	keys := make([]uint32, 0, v.LiveDocs())
+	doc := make([]uint32, len(v.keys)) // of each key
+	for d := uint32(0); d < v.n; d++ {
+		if len(v.killed) == 0 || v.live.Has(d) {
+			keys = append(keys, v.docKey[d])
+			doc[v.docKey[d]] = d
+		}
+	}
+	sortEntries(v.c, v.keys, keys)
+	for i, k := range keys {
+		keys[i] = doc[k]
+	}
+	return keys
+}
+
 type segmentWrite struct {
 	v     *View
 	w     *segment.Writer
@@ -104,7 +114,7 @@ func (s *segmentWrite) inverted(ctx context.Context, field int) error {
 	for i := range terms {
 		terms[i] = uint32(i)
 	}
-	v.sortTerms(f.terms, terms)
+	sortEntries(v.c, f.terms, terms)
 	for i, n := range terms {
 		if i%1024 == 0 && ctx.Err() != nil {
 			return ctx.Err()
