@@ -131,9 +131,9 @@ func TestBulkOfManyChunks(t *testing.T) {
 }
 
 func TestBulkLongLines(t *testing.T) {
-	s := newServer(t, Config{Limits: Limits{DocumentBytes: 3 << 20, RequestBytes: 32 << 20}})
-	word := func(n int) string { return strings.Repeat("a ", n/2) }
-	body := `{"id":"1","t":"` + word(2<<20) + `"}` + "\n" + `{"id":"2","t":"` + word(4<<20) + `"}` + "\n" + `{"id":"3","t":"b"}` + "\n" + `{"id":"4","t":"` + word(5<<20)
+	s := newServer(t, Config{Limits: Limits{DocumentBytes: 3 << 19, RequestBytes: 32 << 20}})
+	word := func(n int) string { return strings.Repeat("abcdefghi ", n/10) }
+	body := `{"id":"1","t":"` + word(5<<18) + `"}` + "\n" + `{"id":"2","t":"` + word(2<<20) + `"}` + "\n" + `{"id":"3","t":"b"}` + "\n" + `{"id":"4","t":"` + word(3<<20)
 	m := s.bulk("default", body).want(207).json()
 	if d := cmp.Diff([]string{"2  document_too_large", "4  document_too_large"}, failures(m)); d != "" || m["indexed"] != 2.0 {
 		t.Errorf("%v %s", m["indexed"], d)
@@ -174,7 +174,7 @@ func TestBulkIsStreamed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for i := range testChunk + 10_000 { // some more, so that what the pipe and the reader hold back does not matter
+	for i := range testChunk + 1000 { // some more, so that what the pipe and the reader hold back does not matter
 		line(i)
 	}
 	if err := out.Flush(); err != nil {
@@ -195,7 +195,7 @@ func TestBulkIsStreamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := <-done
-	if got.err != nil || !strings.Contains(got.body, `"indexed":`+strconv.Itoa(testChunk+10_001)) {
+	if got.err != nil || !strings.Contains(got.body, `"indexed":`+strconv.Itoa(testChunk+1001)) {
 		t.Fatalf("%+v", got)
 	}
 }

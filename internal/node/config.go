@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-search/weft/internal/obs"
+	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/vfs"
 )
 
@@ -172,6 +173,9 @@ func (c Config) validate() error {
 		if v.n < 0 {
 			errs = append(errs, fmt.Errorf("limit %s: %d is negative", v.name, v.n))
 		}
+	}
+	if c.Engine.MemtableBytes > shard.MaxMemtableBytes {
+		errs = append(errs, fmt.Errorf("memtable bytes: %d is above %d", c.Engine.MemtableBytes, int64(shard.MaxMemtableBytes)))
 	}
 	if least := bulkCharge + longLineCharge(l); l.RequestBytes < least {
 		errs = append(errs, fmt.Errorf("limit request bytes: %d is below the %d that one bulk load needs", l.RequestBytes, least))

@@ -534,7 +534,7 @@ func TestDeletingAnIndexEndsItsCalls(t *testing.T) {
 func TestConcurrentCallsOfAllKinds(t *testing.T) {
 	s := newServer(t, Config{})
 	var wg sync.WaitGroup
-	const workers, rounds = 6, 25
+	const workers, rounds = 4, 15
 	for w := range workers {
 		wg.Go(func() {
 			for i := range rounds {

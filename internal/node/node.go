@@ -54,6 +54,7 @@ type Node struct {
 	stages    map[string]obs.Histogram
 	documents struct{ indexed, rejected, deleted obs.Counter }
 	slow      *obs.SlowLog
+	failures  obs.LineLimit
 
 	ctx    context.Context // of all work; ends when Close gives up waiting
 	cancel context.CancelCauseFunc

@@ -18,6 +18,8 @@ import (
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/wal"
+	"github.com/weft-search/weft/internal/store"
+	"github.com/weft-search/weft/internal/vfs"
 )
 
 // errTimeout is the cause of a context whose timeout_ms is over.
@@ -79,7 +81,7 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 		if e.opening {
 			return &api.Problem{Code: api.NotReady, Field: indexParam, RetryAfterMS: 1000, Detail: "the index is still being opened"}
 		}
-		return &api.Problem{Code: api.IndexUnavailable, Field: indexParam, Detail: "the index cannot be opened: " + failureReason(e.cause), Cause: e.cause}
+		return &api.Problem{Code: api.IndexUnavailable, Field: indexParam, Detail: "the index cannot be opened: " + failureReason(e.cause)} // logged when it happened
 	}
 	switch {
 	case isDiskFull(err):
@@ -102,7 +104,9 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 		}
 	case errors.Is(err, errClosing), errors.Is(err, shard.ErrClosed):
 		return &api.Problem{Code: api.ShuttingDown, RetryAfterMS: 1000, Detail: "the server is shutting down"}
-	case errors.Is(err, segment.ErrCorrupt), errors.Is(err, shard.ErrMissingObject), errors.Is(err, wal.ErrCorrupt):
+	case errors.Is(err, shard.ErrTooLarge):
+		return &api.Problem{Code: api.DocumentTooLarge, Detail: "the document is larger than the memory that an index may take for new ones", Cause: err}
+	case isDamage(err), errors.Is(err, shard.ErrMissingObject):
 		return &api.Problem{Code: api.IndexUnavailable, Field: indexParam, Detail: "a file of the index is damaged; weft doctor on the data folder tells which", Cause: err}
 	case errors.Is(err, context.DeadlineExceeded):
 		return api.NewProblem(api.Timeout, "the time given to the request is over").On("timeout_ms")
@@ -110,6 +114,26 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 		return api.NewProblem(api.CallerGone, "the caller hung up")
 	}
 	return &api.Problem{Code: api.Internal, Detail: "the server failed; its log has more under the request id", Cause: err}
+}
+
+// isDamage tells whether an error says that bytes on the disk are not what was written.
+func isDamage(err error) bool {
+	for _, e := range []error{segment.ErrCorrupt, segment.ErrDuplicateKey, wal.ErrCorrupt, wal.ErrTrimmed, store.ErrCorrupt, shard.ErrDamaged} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// isNewer tells whether an error says that a later version wrote something.
+func isNewer(err error) bool {
+	for _, e := range []error{shard.ErrNewerFormat, segment.ErrNewerFormat, wal.ErrNewerFormat, store.ErrNewerFormat} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // isDiskFull tells whether want of space is behind an error.
@@ -167,9 +191,11 @@ func clipDetail(s string) string {
 // failureReason says in public words why an index did not open. The log has the whole error.
 func failureReason(err error) string {
 	switch {
-	case errors.Is(err, shard.ErrNewerFormat), errors.Is(err, segment.ErrNewerFormat), errors.Is(err, wal.ErrNewerFormat):
+	case isNewer(err):
 		return "it was written by a later version of weft"
-	case errors.Is(err, segment.ErrCorrupt), errors.Is(err, wal.ErrCorrupt):
+	case errors.Is(err, vfs.ErrLocked):
+		return "another process uses it"
+	case isDamage(err):
 		return "a file of it is damaged; weft doctor on the data folder tells which"
 	case errors.Is(err, shard.ErrMissingObject):
 		return "a file of it is missing; weft doctor on the data folder tells which"

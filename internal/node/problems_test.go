@@ -20,6 +20,8 @@ import (
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/wal"
+	"github.com/weft-search/weft/internal/store"
+	"github.com/weft-search/weft/internal/vfs"
 )
 
 // secret stands for what no caller may see: a path, or the text of an error of the program.
@@ -66,6 +68,9 @@ func TestErrorsBecomeProblems(t *testing.T) {
 		{shard.ErrMissingObject, api.IndexUnavailable, 503},
 		{segment.ErrCorrupt, api.IndexUnavailable, 503},
 		{wal.ErrCorrupt, api.IndexUnavailable, 503},
+		{store.ErrCorrupt, api.IndexUnavailable, 503},
+		{shard.ErrDamaged, api.IndexUnavailable, 503},
+		{shard.ErrTooLarge, api.DocumentTooLarge, 413},
 		{errNoIndex, api.IndexNotFound, 404},
 		{errDropped, api.IndexDeleted, 409},
 		{errIndexFull, api.IndexLimit, 429},
@@ -121,5 +126,20 @@ func TestCauseOfTheContextExplains(t *testing.T) {
 	cancel(errDropped)
 	if p := n.problem(ctx, fmt.Errorf("search: %w", context.Canceled)); p.Code != api.IndexDeleted {
 		t.Errorf("got %s", p.Code)
+	}
+}
+
+func TestFailureReasons(t *testing.T) {
+	const unclear = "the log of the server tells why"
+	for _, err := range []error{
+		shard.ErrNewerFormat, segment.ErrNewerFormat, wal.ErrNewerFormat, store.ErrNewerFormat, segment.ErrCorrupt, wal.ErrCorrupt, store.ErrCorrupt,
+		shard.ErrDamaged, shard.ErrMissingObject, vfs.ErrLocked, syscall.ENOSPC, syscall.EACCES, syscall.EROFS,
+	} {
+		if got := failureReason(fmt.Errorf("open %s: %w", secret, err)); got == unclear || strings.Contains(got, secret) {
+			t.Errorf("%v: %q", err, got)
+		}
+	}
+	if got := failureReason(errors.New(secret)); got != unclear {
+		t.Errorf("another error: %q", got)
 	}
 }

@@ -270,7 +270,9 @@ func (c *call) fail(n *Node, p *api.Problem) {
 	p.RequestID = obs.RequestID(c.ctx)
 	status := p.HTTPStatus()
 	if status >= http.StatusInternalServerError && p.Cause != nil {
-		n.log.Error("request failed", "request_id", p.RequestID, "code", string(p.Code), "error", p.Cause)
+		if dropped, ok := n.failures.Allow(); ok {
+			n.log.Error("request failed", "request_id", p.RequestID, "code", string(p.Code), "error", p.Cause, "dropped_lines", dropped)
+		}
 	}
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		n.refusal(p.Code).Inc()

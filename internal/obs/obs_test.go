@@ -131,7 +131,7 @@ func TestSlowLog(t *testing.T) {
 		for range 15 {
 			s.Record(ctx, time.Second, slog.String("index", "books"))
 		}
-		if n := strings.Count(b.String(), "slow search"); n != slowLinesPerSecond {
+		if n := strings.Count(b.String(), "slow search"); n != linesPerSecond {
 			t.Fatalf("%d lines in one second", n)
 		}
 		// The bubble's clock moves when everything in it waits.

@@ -7,23 +7,44 @@ import (
 	"time"
 )
 
+// LineLimit bounds the log lines that requests can cause, and counts what was left out. The zero value is ready.
+type LineLimit struct {
+	mu struct {
+		sync.Mutex
+		window  time.Time // start of the current second
+		lines   int       // allowed in it
+		dropped uint64    // refused since the last allowed one
+	}
+}
+
+// linesPerSecond is what one LineLimit allows.
+const linesPerSecond = 10
+
+// Allow tells whether a line may be written now, and how many were left out since the last one.
+func (l *LineLimit) Allow() (dropped uint64, ok bool) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.mu.window) >= time.Second {
+		l.mu.window, l.mu.lines = now, 0
+	}
+	if l.mu.lines >= linesPerSecond {
+		l.mu.dropped++
+		return 0, false
+	}
+	l.mu.lines++
+	dropped, l.mu.dropped = l.mu.dropped, 0
+	return dropped, true
+}
+
 // SlowLog writes a line for each search that took at least a threshold, without the query's text or any document: what was
 // asked for stays with the caller. It writes at most a few lines a second and counts what it left out.
 type SlowLog struct {
 	log       *slog.Logger
 	threshold time.Duration
 	total     Counter
-
-	mu struct {
-		sync.Mutex
-		window  time.Time // start of the current second
-		lines   int       // written in it
-		dropped uint64    // left out since the last line
-	}
+	limit     LineLimit
 }
-
-// slowLinesPerSecond bounds the log when everything is slow.
-const slowLinesPerSecond = 10
 
 // NewSlowLog returns a log of searches slower than threshold; a threshold of 0 turns it off.
 func NewSlowLog(log *slog.Logger, threshold time.Duration, total Counter) *SlowLog {
@@ -36,21 +57,10 @@ func (s *SlowLog) Record(ctx context.Context, took time.Duration, attrs ...slog.
 		return
 	}
 	s.total.Inc()
-	now := time.Now()
-	s.mu.Lock()
-	if now.Sub(s.mu.window) >= time.Second {
-		s.mu.window, s.mu.lines = now, 0
-	}
-	if s.mu.lines >= slowLinesPerSecond {
-		s.mu.dropped++
-		s.mu.Unlock()
+	dropped, ok := s.limit.Allow()
+	if !ok {
 		return
 	}
-	s.mu.lines++
-	dropped := s.mu.dropped
-	s.mu.dropped = 0
-	s.mu.Unlock()
-
 	attrs = append(attrs, slog.Duration("took", took), slog.String("request_id", RequestID(ctx)))
 	if dropped > 0 {
 		attrs = append(attrs, slog.Uint64("dropped_lines", dropped))
