@@ -592,3 +592,38 @@ func TestLogDoesNotFit(t *testing.T) {
 		t.Errorf("head is gone: error %v", err)
 	}
 }
+
+// TestOpensOnAFullDisk opens a shard when nothing can be written: searches work, writes are refused for the disk's sake, and
+// both work when there is room.
+func TestOpensOnAFullDisk(t *testing.T) {
+	fsys := faultfs.New(memfs.New(nil))
+	cfg := config(t, fsys)
+	cfg.NoFlushOnClose = true
+	s := open(t, cfg)
+	r := rand.New(rand.NewPCG(3, 3))
+	m := model{}
+	m.apply(t, s, 0, randomOps(r, 30)...)
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.apply(t, s, 0, randomOps(r, 30)...)
+	closeShard(t, s)
+	// Writing over what is there needs no room.
+	fsys.Inject(faultfs.From(1, faultfs.Create|faultfs.Mkdir|faultfs.Write, faultfs.NoSpace))
+	s = open(t, cfg)
+	sn := s.Snapshot()
+	m.verify(t, sn)
+	sn.Release()
+	if _, err := s.Apply(t.Context(), randomOps(r, 30)); !errors.Is(err, ErrReadOnly) || !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("write on a full disk: %v", err)
+	}
+	fsys.Inject(nil)
+	if err := s.wal.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.heal()
+	m.apply(t, s, 0, randomOps(r, 30)...)
+	if err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
