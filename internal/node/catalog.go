@@ -17,6 +17,7 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/text"
+	"github.com/weft-search/weft/internal/vfs"
 )
 
 // engine is what the node needs of a shard: the seam at which tests make it fail.
@@ -314,9 +315,12 @@ func (c *catalog) drop(ctx context.Context, i *index) error {
 	}
 	dead := i.entry
 	dead.Deleting = true
-	if err := c.write(func(byName map[string]catalogEntry) { delete(byName, dead.Name) }, &dead); err != nil {
+	err := c.write(func(byName map[string]catalogEntry) { delete(byName, dead.Name) }, &dead)
+	if err != nil && !errors.Is(err, vfs.ErrUncertain) {
 		return err
 	}
+	// When the outcome is not known the index goes all the same: kept, it would take writes that a restart might throw away. Its
+	// folder stays until a later change of the catalog, or a restart, has settled the matter.
 	c.mu.Lock()
 	delete(c.mu.byName, dead.Name)
 	c.mu.doomed = append(c.mu.doomed, dead)
@@ -331,6 +335,9 @@ func (c *catalog) drop(ctx context.Context, i *index) error {
 		if err := i.eng.Close(closing); err != nil && !errors.Is(err, context.Canceled) {
 			c.node.log.Warn("close deleted index", "index", dead.Name, "error", err)
 		}
+	}
+	if err != nil {
+		return err
 	}
 	if err := c.sweep(dead); err != nil {
 		c.node.log.Error("remove deleted index", "index", dead.Name, "error", err)

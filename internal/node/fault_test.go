@@ -73,3 +73,63 @@ func TestFailingDisk(t *testing.T) {
 		})
 	}
 }
+
+// TestUnknownOutcomeOfADeletion lets the last step of a deletion fail: what is written under the name afterwards must not be thrown
+// away by a restart.
+func TestUnknownOutcomeOfADeletion(t *testing.T) {
+	dir, disk := t.TempDir(), faultfs.New(vfs.OS)
+	s := newServer(t, Config{DataDir: dir, FS: disk})
+	s.put("default", `{"id":"1","t":"old"}`)
+	disk.Inject(faultfs.Nth(1, faultfs.SyncDir, faultfs.IOError))
+	if p := s.do("DELETE", "/indexes/default", "", "").problem(503, api.ReadOnly); !strings.Contains(p["detail"].(string), "not known") {
+		t.Errorf("%v", p["detail"])
+	}
+	disk.Inject(nil)
+	s.do("GET", "/search", "", "").problem(404, api.IndexNotFound)
+	s.put("default", `{"id":"2","t":"new"}`)
+	if err := s.node.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := newServer(t, Config{DataDir: dir})
+	if ids, total := again.ids("/search"); total != 1 || ids[0] != "2" {
+		t.Errorf("after a restart: %v", ids)
+	}
+}
+
+// TestCatalogFailsAtEveryStep fails each operation on the disk in turn while indexes are made and deleted. Whatever a call said, a
+// restart finds a catalog that it can read, and in it everything that was acknowledged.
+func TestCatalogFailsAtEveryStep(t *testing.T) {
+	for step := 1; ; step++ {
+		dir, disk := t.TempDir(), faultfs.New(vfs.OS)
+		s := newServer(t, Config{DataDir: dir, FS: disk})
+		s.put("kept", `{"id":"1","t":"x"}`)
+		disk.Inject(faultfs.Under(catalogFile, faultfs.Nth(step, faultfs.Mutating, faultfs.NoSpace)))
+		made := s.do("PUT", "/indexes/made", "", "").status
+		gone := s.do("DELETE", "/indexes/kept", "", "").status
+		fired := disk.Fired()
+		disk.Inject(nil)
+		if err := s.node.Close(t.Context()); err != nil {
+			t.Fatalf("step %d: close: %v", step, err)
+		}
+		again := newServer(t, Config{DataDir: dir})
+		if got := again.do("GET", "/indexes/made", "", "").status; made == 201 && got != 200 {
+			t.Errorf("step %d: an index that was made is not there: %d", step, got)
+		}
+		a := again.do("GET", "/search?index=kept&q=x", "", "")
+		if gone == 200 && a.status != 404 {
+			t.Errorf("step %d: an index that was deleted is there: %d", step, a.status)
+		}
+		if a.status == 200 && a.json()["total"] != 1.0 {
+			t.Errorf("step %d: an index was not deleted and lost its documents", step)
+		}
+		if err := again.node.Close(t.Context()); err != nil {
+			t.Fatalf("step %d: close: %v", step, err)
+		}
+		if !fired {
+			if made != 201 || gone != 200 {
+				t.Errorf("nothing failed, but %d and %d", made, gone)
+			}
+			break
+		}
+	}
+}

@@ -83,6 +83,13 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 		}
 		return &api.Problem{Code: api.IndexUnavailable, Field: indexParam, Detail: "the index cannot be opened: " + failureReason(e.cause)} // logged when it happened
 	}
+	if e, ok := errors.AsType[*DataDirError](err); ok && !isDiskFull(err) {
+		p := &api.Problem{Code: api.ReadOnly, Detail: "the catalog of indexes could not be written; nothing was changed", Cause: e}
+		if errors.Is(err, vfs.ErrUncertain) {
+			p.Detail = "the catalog of indexes could not be made durable; whether the change outlives a restart is not known"
+		}
+		return p
+	}
 	switch {
 	case isDiskFull(err):
 		return &api.Problem{Code: api.DiskFull, RetryAfterMS: 5000, Detail: "the disk has no room left; nothing of this was written. Searches go on, and writes do when there is room again", Cause: err}

@@ -60,6 +60,8 @@ func TestErrorsBecomeProblems(t *testing.T) {
 		{&shard.ReadOnlyError{Cause: full}, api.DiskFull, 507},
 		{&shard.ReadOnlyError{Cause: fmt.Errorf("log: %w", wal.ErrNoSpace)}, api.DiskFull, 507},
 		{&DataDirError{Path: secret, Reason: ErrDirFull, Cause: syscall.ENOSPC}, api.DiskFull, 507},
+		{&DataDirError{Path: secret, Reason: ErrDirUnusable, Cause: syscall.EIO}, api.ReadOnly, 503},
+		{&DataDirError{Path: secret, Reason: ErrDirUnusable, Cause: vfs.ErrUncertain}, api.ReadOnly, 503},
 		{&shard.ReadOnlyError{Cause: errors.New(secret)}, api.ReadOnly, 503},
 		{wal.ErrFailed, api.ReadOnly, 503},
 		{shard.ErrFenced, api.ReadOnly, 503},
