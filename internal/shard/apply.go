@@ -322,16 +322,19 @@ func (s *Shard) findApplied(key string, frozen *part, in []candidate) (*part, ui
 
 // AddFields makes the fields part of the schema, durably, as a new generation. Fields that are there already with the same
 // definition are left out; if nothing remains it does nothing. A field that is there with another definition is refused with the
-// schema's error.
+// schema's error. However it ends, Schema then shows at least the schema that the answer was given by.
 func (s *Shard) AddFields(ctx context.Context, fields []schema.Field) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	wr, err := s.addFields(fields)
-	if err != nil || wr == nil {
+	wr, refused := s.addFields(fields)
+	if wr == nil {
+		return refused
+	}
+	if err := s.await(wr); err != nil {
 		return err
 	}
-	return s.await(wr)
+	return refused
 }
 
 func (s *Shard) addFields(fields []schema.Field) (*write, error) {
@@ -341,12 +344,14 @@ func (s *Shard) addFields(fields []schema.Field) (*write, error) {
 		return nil, err
 	}
 	old := s.writeMu.schema
+	// Whether nothing is new or a field conflicts, the schema that says so may still be on its way to the disk, by another
+	// caller: take a turn behind it.
+	wr := &write{mem: s.writeMu.active, done: make(chan struct{})}
 	sch, err := old.AddFields(fields)
 	if err != nil {
-		return nil, fmt.Errorf("add fields: %w", err)
+		s.enqueue(wr)
+		return wr, fmt.Errorf("add fields: %w", err)
 	}
-	// Nothing may be new, yet another caller's addition of the same fields may still be on its way to the disk: take a turn.
-	wr := &write{mem: s.writeMu.active, done: make(chan struct{})}
 	if len(sch.Fields) != len(old.Fields) {
 		if sch.Generation <= old.Generation {
 			grown := *sch

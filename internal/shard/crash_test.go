@@ -148,6 +148,9 @@ func onlyStore(t *testing.T, i int, disk *memfs.FS, bySeq map[uint64]model) {
 			t.Fatal(err)
 		}
 	}
+	if err := disk.Remove("d/" + LogBegun); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
 	s, err := Open(t.Context(), config(t, disk))
 	if err != nil {
 		t.Fatalf("cut %d: open without a log: %v", i, err)

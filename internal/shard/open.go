@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
+	"strings"
 
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/segment"
@@ -213,6 +215,10 @@ func (s *Shard) loadDeletes(ctx context.Context, p *part, ref store.DeleteRef) e
 func (s *Shard) openLog() error {
 	dir := path.Join(s.cfg.Dir, logName)
 	high := s.committed.seq
+	begun, err := s.logBegun(dir)
+	if err != nil {
+		return err
+	}
 	l, err := wal.Open(s.cfg.FS, dir, wal.Options{FirstSeq: high + 1})
 	if err != nil {
 		if errors.Is(err, wal.ErrNewerFormat) {
@@ -227,8 +233,36 @@ func (s *Shard) openLog() error {
 	if t := l.Recovery(); t != nil {
 		s.log.Warn("cut the torn end of the log", "file", t.File, "offset", t.Offset, "bytes", t.Bytes, "reason", t.Reason)
 	}
+	if !begun {
+		if err := vfs.WriteFile(s.cfg.FS, path.Join(s.cfg.Dir, LogBegun), []byte("This shard has a log. Without one it is damaged.\n")); err != nil {
+			return errors.Join(fmt.Errorf("note that there is a log: %w", err), l.Close())
+		}
+	}
 	s.wal = l
 	return nil
+}
+
+// LogBegun is the file in a shard's folder that says that it ever had a log. From then on a missing log is damage: acknowledged
+// writes may have been in it.
+const LogBegun = "log-begun"
+
+// logBegun tells whether the shard ever had a log, and fails if that is gone.
+func (s *Shard) logBegun(dir string) (bool, error) {
+	if _, err := s.cfg.FS.Stat(path.Join(s.cfg.Dir, LogBegun)); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("look for the log: %w", err)
+	}
+	names, err := s.cfg.FS.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("look for the log: %w", err)
+	}
+	for _, n := range names {
+		if strings.HasSuffix(n.Name, ".log") {
+			return true, nil
+		}
+	}
+	return false, fmt.Errorf("the log in %s is gone: %w", dir, ErrDamaged)
 }
 
 // replay applies the log records that the version does not cover.

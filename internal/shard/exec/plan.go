@@ -35,6 +35,9 @@ const (
 	MaxPrefixExpansions = 1 << 18
 )
 
+// maxSlop keeps a phrase within one value: values of a field stand 2^20 positions apart.
+const maxSlop = 1 << 19
+
 type kind uint8
 
 const (
@@ -380,7 +383,7 @@ func (s *searcher) phrase(field int, q *query.Phrase) (*node, error) {
 		}
 	}
 	s.needField(field)
-	n := s.node(node{kind: kindPhrase, field: field, slop: q.Slop, slot: s.slots})
+	n := s.node(node{kind: kindPhrase, field: field, slop: min(q.Slop, maxSlop), slot: s.slots})
 	s.slots++
 	base := toks[0].Pos
 	for _, tk := range toks {

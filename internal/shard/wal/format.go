@@ -12,8 +12,10 @@ import (
 //
 //	1  first
 const (
-	formatVersion = 1 // what this code writes
-	minReader     = 1 // oldest reader that understands what this code writes
+	// FormatVersion is the version that this code writes and the newest that it reads.
+	FormatVersion = 1
+
+	minReader = 1 // oldest reader that understands what this code writes
 )
 
 const (
@@ -44,7 +46,7 @@ func parseName(name string) (first uint64, ok bool) {
 func appendHeader(dst []byte, first uint64) []byte {
 	at := len(dst)
 	dst = append(dst, magic...)
-	dst = binary.LittleEndian.AppendUint32(dst, formatVersion)
+	dst = binary.LittleEndian.AppendUint32(dst, FormatVersion)
 	dst = binary.LittleEndian.AppendUint32(dst, minReader)
 	dst = binary.LittleEndian.AppendUint64(dst, first)
 	dst = binary.LittleEndian.AppendUint32(dst, 0)
@@ -60,9 +62,9 @@ func checkHeader(h []byte, first uint64) (reason string, newer bool) {
 		return "not a log file", false
 	case crc32.Checksum(h[:28], castagnoli) != binary.LittleEndian.Uint32(h[28:]):
 		return "header checksum does not match", false
-	case binary.LittleEndian.Uint32(h[12:]) > formatVersion:
+	case binary.LittleEndian.Uint32(h[12:]) > FormatVersion:
 		return fmt.Sprintf("format %d needs a reader of format %d, this one has %d",
-			binary.LittleEndian.Uint32(h[8:]), binary.LittleEndian.Uint32(h[12:]), formatVersion), true
+			binary.LittleEndian.Uint32(h[8:]), binary.LittleEndian.Uint32(h[12:]), FormatVersion), true
 	case binary.LittleEndian.Uint64(h[16:]) != first:
 		return fmt.Sprintf("file begins with record %d, its name says %d", binary.LittleEndian.Uint64(h[16:]), first), false
 	}
