@@ -99,11 +99,13 @@ func (s *Shard) flushFrozen(ctx context.Context) (err error) {
 		return errors.Join(err, s.discard(ctx, rep.file, err))
 	}
 	s.stats.flushes.Add(1)
-	s.stats.flushNanos.Store(int64(time.Since(start)))
+	took := time.Since(start)
+	s.stats.flushNanos.Add(int64(took))
+	s.stats.lastFlush.Store(int64(took))
 	if rep.file != nil {
 		s.stats.flushedBytes.Add(rep.file.meta.Bytes)
 		s.log.Debug("flushed", "collection", s.name.Collection, "segment", rep.file.meta.ID, "docs", rep.file.meta.Docs,
-			"bytes", rep.file.meta.Bytes, "took", time.Since(start))
+			"bytes", rep.file.meta.Bytes, "took", took)
 	}
 	signal(s.mergeC)
 	// The commit stands; a log that cannot be trimmed is longer than need be, and the next flush tries again.

@@ -110,13 +110,15 @@ func (s *Shard) mergeParts(ctx context.Context, parts []*part, limit func(n int)
 	if err := s.commitMerge(ctx, rep); err != nil {
 		return nil, errors.Join(err, s.discard(ctx, rep.file, err))
 	}
+	took := time.Since(start)
 	s.stats.merges.Add(1)
+	s.stats.mergeNanos.Add(int64(took))
 	if rep.file == nil {
 		return nil, nil
 	}
 	s.stats.mergedBytes.Add(rep.file.meta.Bytes)
 	s.log.Debug("merged", "collection", s.name.Collection, "segments", len(parts), "into", rep.file.meta.ID,
-		"docs", rep.file.meta.Docs, "bytes", rep.file.meta.Bytes, "took", time.Since(start))
+		"docs", rep.file.meta.Docs, "bytes", rep.file.meta.Bytes, "took", took)
 	return parts[0].next, nil
 }
 

@@ -107,7 +107,9 @@ type Shard struct {
 
 	stats struct {
 		flushes, merges, flushFailures, mergeFailures, refused atomic.Uint64
-		flushedBytes, mergedBytes, flushNanos                  atomic.Int64
+		flushedBytes, mergedBytes                              atomic.Int64
+		flushNanos, mergeNanos                                 atomic.Int64 // of all that ended well
+		lastFlush                                              atomic.Int64 // nanoseconds of the last one
 	}
 }
 
@@ -209,6 +211,11 @@ type Stats struct {
 	PendingBytes  int64  // of Apply calls under way
 	LogBytes      int64
 
+	// Since Open. A group of records is appended with one sync, so LogRecords/LogSyncs tells how well writers share them.
+	LogRecords  uint64
+	LogSyncs    uint64
+	LogSyncTime time.Duration // of those syncs
+
 	Generation   uint64 // of the schema
 	Manifest     uint64 // version of the committed manifest
 	LastSeq      uint64 // last log record that is visible
@@ -220,6 +227,7 @@ type Stats struct {
 	MergeFailures             uint64
 	Refused                   uint64 // Apply calls refused for want of room
 	MergedBytes, FlushedBytes int64
+	MergeTime, FlushTime      time.Duration // of the merges and flushes counted, waits for the merge rate included
 
 	ReadOnly string // why the shard takes no writes; empty if it does
 	LastErr  string // last background failure, empty after a success
@@ -232,8 +240,10 @@ func (s *Shard) Stats() Stats {
 		Flushes:      s.stats.flushes.Load(), Merges: s.stats.merges.Load(),
 		FlushFailures: s.stats.flushFailures.Load(), MergeFailures: s.stats.mergeFailures.Load(),
 		Refused: s.stats.refused.Load(), MergedBytes: s.stats.mergedBytes.Load(), FlushedBytes: s.stats.flushedBytes.Load(),
-		LogBytes: s.wal.Stats().Size, Manifest: s.manifest.Load(),
+		MergeTime: time.Duration(s.stats.mergeNanos.Load()), FlushTime: time.Duration(s.stats.flushNanos.Load()), Manifest: s.manifest.Load(),
 	}
+	log := s.wal.Stats()
+	st.LogBytes, st.LogRecords, st.LogSyncs, st.LogSyncTime = log.Size, log.Records, log.Syncs, log.SyncTime
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.mu.segments {
@@ -301,7 +311,7 @@ func (s *Shard) giveBack(w *worker) {
 
 // retryAfter estimates when a running flush makes room.
 func (s *Shard) retryAfter() time.Duration {
-	return min(max(time.Duration(s.stats.flushNanos.Load())/2, 50*time.Millisecond), 10*time.Second)
+	return min(max(time.Duration(s.stats.lastFlush.Load())/2, 50*time.Millisecond), 10*time.Second)
 }
 
 // Close stops background work, flushes unless the shard is read-only or ctx has ended, and waits. What was acknowledged is

@@ -101,7 +101,8 @@ type Stats struct {
 	Records   uint64
 	Bytes     uint64 // of records, with their headers
 	Groups    uint64
-	Syncs     uint64 // of commits; other syncs are not counted
+	Syncs     uint64        // of commits; other syncs are not counted
+	SyncTime  time.Duration // of those syncs
 	Rotations uint64
 
 	Files    int

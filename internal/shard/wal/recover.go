@@ -145,8 +145,10 @@ func replay(fsys vfs.FS, dir string, files []logFile, from, limit uint64, fn fun
 		return fmt.Errorf("%w: replay from %d, the log %s begins with %d", ErrTrimmed, from, dir, files[0].first)
 	}
 	if from > limit+1 {
-		return &CorruptError{File: path.Join(dir, fileName(files[len(files)-1].first)),
-			Reason: fmt.Sprintf("the log ends with record %d, but records up to %d were written", limit, from-1)}
+		return &CorruptError{
+			File:   path.Join(dir, fileName(files[len(files)-1].first)),
+			Reason: fmt.Sprintf("the log ends with record %d, but records up to %d were written", limit, from-1),
+		}
 	}
 	start := 0
 	for start+1 < len(files) && files[start+1].first <= from {

@@ -348,6 +348,7 @@ func (l *Log) commit() {
 	st.Groups++
 	if l.o.Sync == SyncAlways {
 		st.Syncs++
+		st.SyncTime += info.Sync
 	}
 	if cap(g.buf) <= maxSpare {
 		l.mu.spare = g.buf
@@ -505,8 +506,10 @@ func (l *Log) rotate(first uint64) error {
 func (l *Log) failure(op string, err error) *FailedError {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &FailedError{Op: op, File: l.name(l.mu.files[len(l.mu.files)-1].first), Err: err,
-		NoSpace: errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)}
+	return &FailedError{
+		Op: op, File: l.name(l.mu.files[len(l.mu.files)-1].first), Err: err,
+		NoSpace: errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT),
+	}
 }
 
 // fail stops the log: the group being filled, and all that would follow, get the error, which is also returned.
