@@ -19,12 +19,16 @@ type DeleteSet struct {
 	Dead       bitset.Set
 }
 
+// DeletesVersion is the version of delete sets that this code writes and the newest that it reads.
+//
+//	1  first
+const DeletesVersion = 1
+
 // Layout of a delete set, see FORMAT.md.
 const (
-	deletesMagic   = "WEFTDEL\n"
-	deletesVersion = 1
-	deletesHeader  = 80
-	deletesFooter  = 8
+	deletesMagic  = "WEFTDEL\n"
+	deletesHeader = 80
+	deletesFooter = 8
 
 	deletesDense  = 0 // one bit for each document
 	deletesSparse = 1 // distances as varints
@@ -53,7 +57,7 @@ func EncodeDeletes(d DeleteSet) []byte {
 		}
 	}
 	copy(b, deletesMagic)
-	binary.LittleEndian.PutUint32(b[8:], deletesVersion)
+	binary.LittleEndian.PutUint32(b[8:], DeletesVersion)
 	binary.LittleEndian.PutUint32(b[12:], kind)
 	copy(b[16:52], d.Segment)
 	binary.LittleEndian.PutUint64(b[56:], d.Generation)
@@ -84,8 +88,8 @@ func decodeDeletes(name string, b []byte, maxDocs uint32) (DeleteSet, error) {
 	if xxh3.Hash(body) != binary.LittleEndian.Uint64(b[len(body):]) {
 		return bad(len(body), "checksum does not match")
 	}
-	if v := binary.LittleEndian.Uint32(b[8:]); v > deletesVersion {
-		return DeleteSet{}, fmt.Errorf("%w: %s has format %d, this reader knows up to %d", ErrNewerFormat, name, v, deletesVersion)
+	if v := binary.LittleEndian.Uint32(b[8:]); v > DeletesVersion {
+		return DeleteSet{}, fmt.Errorf("%w: %s has format %d, this reader knows up to %d", ErrNewerFormat, name, v, DeletesVersion)
 	} else if v == 0 {
 		return bad(8, "format 0")
 	}

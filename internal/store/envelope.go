@@ -11,10 +11,10 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Format versions of heads and manifests. FORMAT.md describes version 1.
+// FormatVersion is the version of heads and manifests that this code writes and the newest that it reads. FORMAT.md describes it.
 //
 //	1  first
-const formatVersion = 1
+const FormatVersion = 1
 
 // Kinds of sealed objects.
 const (
@@ -45,7 +45,7 @@ func seal(kind string, body any) ([]byte, error) {
 }
 
 func sealed(kind string, body []byte) []byte {
-	return fmt.Appendf(nil, `{"format":%d,"kind":%q,"checksum":%q,"body":%s}`+"\n", formatVersion, kind, Checksum(body), body)
+	return fmt.Appendf(nil, `{"format":%d,"kind":%q,"checksum":%q,"body":%s}`+"\n", FormatVersion, kind, Checksum(body), body)
 }
 
 // unseal decodes a sealed object into body, strictly: whatever seal would not have written byte for byte is corrupt. name is for errors.
@@ -57,8 +57,8 @@ func unseal(name, kind string, b []byte, body any) error {
 	if err := json.Unmarshal(b, &env); err != nil {
 		return jsonError(name, err)
 	}
-	if env.Format > formatVersion {
-		return fmt.Errorf("%w: %s has format %d, this reader knows up to %d", ErrNewerFormat, name, env.Format, formatVersion)
+	if env.Format > FormatVersion {
+		return fmt.Errorf("%w: %s has format %d, this reader knows up to %d", ErrNewerFormat, name, env.Format, FormatVersion)
 	}
 	if want := sealed(kind, env.Body); !bytes.Equal(b, want) {
 		at := 0
