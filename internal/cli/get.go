@@ -44,8 +44,8 @@ func (g *getCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 
 // explain adds to an error of transport what is usually behind it.
 func explain(c *client.Client, err error) error {
-	var p *client.Problem
-	if err == nil || errors.As(err, &p) || errors.Is(err, context.Canceled) {
+	var lost *client.TransportError
+	if !errors.As(err, &lost) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return fmt.Errorf("%w\nIs a server running at %s? `weft dev` starts one; --url names another", err, c.URL())

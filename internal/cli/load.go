@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ type loadCmd struct {
 	Concurrency int               `default:"1" help:"Batches under way at once. With more than one, only documents of one id keep their order, and chance decides which document an inferred type comes from."`
 	BatchDocs   int               `default:"1000" help:"Documents of a batch at most."`
 	BatchKB     int               `name:"batch-kb" default:"1024" help:"KiB of a batch at most."`
-	RetryFor    time.Duration     `default:"2m" help:"How long a batch is offered again while the server refuses it or cannot be reached."`
+	RetryFor    *time.Duration    `placeholder:"2m" help:"How long a batch is offered again while the server refuses it, its disk is full or it cannot be reached; 0s for not at all. If given, a server that does not answer at the start is waited for too."`
 }
 
 // Help is shown below the usage line.
@@ -63,8 +64,14 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 		return usage(fmt.Errorf("--batch-docs: %d is not between 1 and %d", l.BatchDocs, most))
 	case l.BatchKB < 1 || l.BatchKB > 16<<10:
 		return usage(fmt.Errorf("--batch-kb: %d is not between 1 and %d", l.BatchKB, 16<<10))
-	case l.MaxRejects < 0 || l.RetryFor < 0:
-		return usage(errors.New("--max-rejects and --retry-for cannot be negative"))
+	case l.MaxRejects < 0:
+		return usage(fmt.Errorf("--max-rejects: %d is negative", l.MaxRejects))
+	case l.RetryFor != nil && *l.RetryFor < 0:
+		return usage(fmt.Errorf("--retry-for: %v is negative", *l.RetryFor))
+	}
+	retryFor := loader.DefaultRetryFor
+	if l.RetryFor != nil {
+		retryFor = *l.RetryFor
 	}
 	types := map[string]loader.Type{}
 	for name, t := range l.CSVType {
@@ -81,7 +88,8 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 		return err
 	}
 	defer c.CloseIdle()
-	fresh, err := l.prepare(ctx, c, glob.Index, inputs, types)
+	first := l.firstCalls(ctx, retryFor, stdio.Stderr)
+	fresh, err := l.prepare(ctx, c, first, glob.Index, inputs, types)
 	if err != nil {
 		return explain(c, err)
 	}
@@ -91,7 +99,7 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 		Send: func(ctx context.Context, body []byte) (client.BulkResult, error) {
 			return c.Bulk(ctx, glob.Index, body)
 		},
-		BatchDocs: l.BatchDocs, BatchBytes: l.BatchKB << 10, Concurrency: l.Concurrency, RetryFor: max(l.RetryFor, 1),
+		BatchDocs: l.BatchDocs, BatchBytes: l.BatchKB << 10, Concurrency: l.Concurrency, RetryFor: cmp.Or(retryFor, -1),
 		MaxRejects: l.MaxRejects, StatePath: l.Resume, Fresh: fresh, URL: c.URL(), Index: glob.Index, Stats: &loader.Stats{},
 	}
 	if l.Rejects != "" {
@@ -130,12 +138,12 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 
 	s := cfg.Stats
 	rejected := s.Rejected.Load()
-	say(stdio.Stdout, "indexed %s of %s documents into %s in %.1f s: %s documents a second, %.1f MB a second\n",
-		thousands(s.Indexed.Load()), thousands(s.Read.Load()), glob.Index, took.Seconds(),
+	say(stdio.Stdout, "indexed %s of %s into %s in %.1f s: %s documents a second, %.1f MB a second\n",
+		thousands(s.Indexed.Load()), counted(s.Read.Load(), "document", "documents"), glob.Index, took.Seconds(),
 		thousands(int64(float64(s.Indexed.Load())/took.Seconds())), float64(s.SentBytes.Load())/1e6/took.Seconds())
 	if err != nil {
 		if l.Resume != "" {
-			err = fmt.Errorf("%w\nThe same command goes on where this one ended", err)
+			say(stdio.Stderr, "The same command, run again, goes on behind what was acknowledged.\n")
 		}
 		return explain(c, err)
 	}
@@ -144,24 +152,51 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 		if l.Rejects != "" {
 			where = "; " + l.Rejects + " lists them"
 		}
-		return fmt.Errorf("%s documents were rejected%s", thousands(rejected), where)
+		return fmt.Errorf("%s rejected%s", counted(rejected, "document was", "documents were"), where)
 	}
 	return nil
 }
 
+// firstCalls returns what makes the calls before the first document. A server that refuses is waited for. One that cannot be
+// reached is waited for only if it was asked for: most often nobody has started it, or the address is wrong, and whoever waits in
+// front of it wants to know.
+func (l *loadCmd) firstCalls(ctx context.Context, limit time.Duration, stderr io.Writer) func(func() error) error {
+	told := false
+	again := func(err error) bool {
+		var lost *client.TransportError
+		if l.RetryFor == nil && errors.As(err, &lost) {
+			return false
+		}
+		if !told {
+			told = true
+			say(stderr, "waiting for the server: %v\n", err)
+		}
+		return true
+	}
+	return func(call func() error) error { return loader.Retry(ctx, limit, again, call) }
+}
+
 // prepare declares the schema if one is given, takes the types of CSV columns from the index where it has them, and tells whether
 // the index is empty.
-func (l *loadCmd) prepare(ctx context.Context, c *client.Client, index string, inputs []loader.Input, types map[string]loader.Type) (fresh bool, err error) {
+func (l *loadCmd) prepare(ctx context.Context, c *client.Client, call func(func() error) error, index string, inputs []loader.Input, types map[string]loader.Type) (fresh bool, err error) {
 	if l.Schema != "" {
 		sdl, err := os.ReadFile(l.Schema)
 		if err != nil {
 			return false, fmt.Errorf("--schema: %w", err)
 		}
-		if _, err := c.PutIndex(ctx, index, string(sdl)); err != nil {
+		err = call(func() error {
+			_, err := c.PutIndex(ctx, index, string(sdl))
+			return err
+		})
+		if err != nil {
 			return false, fmt.Errorf("declare index %s: %w", index, err)
 		}
 	}
-	info, err := c.Index(ctx, index)
+	var info client.Index
+	err = call(func() (err error) {
+		info, err = c.Index(ctx, index)
+		return err
+	})
 	if client.IsNotFound(err) {
 		return true, nil // the first document makes it
 	}
@@ -244,7 +279,7 @@ func newMeter(w io.Writer, stats *loader.Stats, total int64) *meter {
 func (m *meter) text() string {
 	took := max(time.Since(m.began).Seconds(), 0.001)
 	n := m.stats.Indexed.Load()
-	s := fmt.Sprintf("%s documents, %s a second", thousands(n), thousands(int64(float64(n)/took)))
+	s := fmt.Sprintf("%s, %s a second", counted(n, "document", "documents"), thousands(int64(float64(n)/took)))
 	if r := m.stats.Rejected.Load(); r > 0 {
 		s += fmt.Sprintf(", %s rejected", thousands(r))
 	}

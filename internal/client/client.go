@@ -1,8 +1,9 @@
 // Package client calls the HTTP API of a weft server.
 //
 // A Client holds no state between calls but its connections, and is safe for concurrent use. A reply that says the call
-// failed becomes a *Problem; every other error is one of transport (the server may or may not have done the work) or of a
-// reply that cannot be understood. Nothing is retried here: whoever calls knows whether a call may be repeated.
+// failed becomes a *Problem; a call that did not come through or back is a *TransportError (the server may or may not have done
+// the work); every other error is of a reply that cannot be understood. Nothing is retried here: whoever calls knows whether a
+// call may be repeated.
 package client
 
 import (
@@ -30,6 +31,18 @@ const DefaultMaxReply = 256 << 20
 
 // ErrReplyTooLarge is returned when a reply is longer than Options.MaxReply.
 var ErrReplyTooLarge = errors.New("reply is too large")
+
+// TransportError says that a call did not reach the server, or its reply did not come back whole.
+type TransportError struct {
+	Call string // method and path
+	Err  error
+}
+
+// Error gives the call and the reason.
+func (e *TransportError) Error() string { return e.Call + ": " + e.Err.Error() }
+
+// Unwrap is the reason.
+func (e *TransportError) Unwrap() error { return e.Err }
 
 // Options change how a Client calls. The zero value is ready to use.
 type Options struct {
@@ -302,14 +315,18 @@ func (c *Client) raw(ctx context.Context, method, path string, params url.Values
 	req.Header.Set("User-Agent", c.agent)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("call server: %w", err)
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err // the rest of it is the address, with the parameters
+		}
+		return nil, &TransportError{Call: "call " + method + " " + c.base.String() + path, Err: err}
 	}
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, c.maxReply+1))
 	if cerr := resp.Body.Close(); err == nil && cerr != nil {
 		err = cerr
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read reply of %s %s: %w", method, path, err)
+		return nil, &TransportError{Call: "read reply of " + method + " " + path, Err: err}
 	}
 	if int64(len(raw)) > c.maxReply {
 		return nil, fmt.Errorf("read reply of %s %s: %w: over %d bytes", method, path, ErrReplyTooLarge, c.maxReply)
@@ -360,6 +377,16 @@ func (p *Problem) Refused() (wait time.Duration, ok bool) {
 		return 0, false
 	}
 	return time.Duration(max(p.RetryAfterMS, 0)) * time.Millisecond, true
+}
+
+// Retryable tells whether the same call may do well later, sent again as it is, and how long the server asks to wait; 0 when it
+// does not say. Besides what Refused tells that is a full disk (507), which may have stopped the call half way: send again only
+// what does no harm twice.
+func (p *Problem) Retryable() (wait time.Duration, ok bool) {
+	if p.Status == http.StatusInsufficientStorage {
+		return time.Duration(max(p.RetryAfterMS, 0)) * time.Millisecond, true
+	}
+	return p.Refused()
 }
 
 func problemOf(resp *http.Response, raw []byte) error {

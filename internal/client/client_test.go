@@ -108,6 +108,53 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+func TestFullDiskMayBeTriedAgain(t *testing.T) {
+	p := &Problem{Status: http.StatusInsufficientStorage, RetryAfterMS: 5000}
+	if wait, ok := p.Retryable(); !ok || wait != 5*time.Second {
+		t.Errorf("507: %v after %v", ok, wait)
+	}
+	if _, ok := p.Refused(); ok {
+		t.Error("507 is taken for a refusal before any effect")
+	}
+	if _, ok := (&Problem{Status: 400}).Retryable(); ok {
+		t.Error("400 is to be tried again")
+	}
+	if wait, ok := (&Problem{Status: 429, RetryAfterMS: -1}).Retryable(); !ok || wait != 0 {
+		t.Errorf("429: %v after %v", ok, wait)
+	}
+}
+
+func TestTransportErrorsAreToldApart(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	addr := s.URL
+	s.Close()
+	gone, err := New(addr, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lost *TransportError
+	if _, err := gone.Get(t.Context(), "", "x"); !errors.As(err, &lost) || !strings.HasPrefix(err.Error(), "call GET "+addr+"/doc: dial tcp") {
+		t.Errorf("nobody listens: %v", err)
+	}
+	cut := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		if _, err := io.WriteString(w, "{"); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := cut.Get(t.Context(), "", "x"); !errors.As(err, &lost) {
+		t.Errorf("the reply was cut: %v", err)
+	}
+	strange := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		if _, err := io.WriteString(w, "hello"); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := strange.Get(t.Context(), "", "x"); err == nil || errors.As(err, &lost) {
+		t.Errorf("the reply is no JSON: %v", err)
+	}
+}
+
 func TestReplyIsBounded(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		if _, err := io.WriteString(w, strings.Repeat("x", 4<<10)); err != nil {

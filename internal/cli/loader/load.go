@@ -31,7 +31,8 @@ type Config struct {
 	BatchDocs   int // documents of a batch at most; 0 = 1000
 	BatchBytes  int // bytes of a batch at most, save for a single longer document; 0 = 1 MiB
 	Concurrency int // batches under way at most; 0 = 1. Only with 1 are documents of different ids applied in order
-	// RetryFor is how long one batch is offered again after refusals and broken connections; 0 = 2 minutes.
+	// RetryFor is how long one batch is offered again after refusals, full disks and broken connections; 0 = DefaultRetryFor,
+	// below 0 = not at all.
 	RetryFor time.Duration
 	// MaxRejects ends the load after so many rejects; 0 = never.
 	MaxRejects int64
@@ -66,6 +67,9 @@ const (
 	firstWait = 100 * time.Millisecond
 	longest   = 10 * time.Second
 )
+
+// DefaultRetryFor is how long a batch is offered again if nothing else is said.
+const DefaultRetryFor = 2 * time.Minute
 
 // idleFlush is how long a document waits for others to fill its batch.
 const idleFlush = time.Second
@@ -124,7 +128,7 @@ func Run(ctx context.Context, cfg Config) error {
 		cfg.Concurrency = 1
 	}
 	if cfg.RetryFor == 0 {
-		cfg.RetryFor = 2 * time.Minute
+		cfg.RetryFor = DefaultRetryFor
 	}
 	if cfg.Stats == nil {
 		cfg.Stats = &Stats{}
@@ -427,35 +431,55 @@ func (l *load) deliverSmaller(ctx context.Context, b *batch, p *client.Problem) 
 
 // offer sends a batch again and again while the server refuses it or cannot be reached. Sending one twice is harmless: its documents
 // replace themselves.
-func (l *load) offer(ctx context.Context, b *batch) (client.BulkResult, error) {
+func (l *load) offer(ctx context.Context, b *batch) (res client.BulkResult, err error) {
+	err = Retry(ctx, l.cfg.RetryFor, func(err error) bool {
+		if l.cfg.Stats.Retries.Add(1) == 1 {
+			l.note("waiting for the server: %v", err)
+		}
+		return true
+	}, func() error {
+		res, err = l.cfg.Send(ctx, b.body)
+		return err
+	})
+	return res, err
+}
+
+// Retry calls f until it does well or fails for good, or until a further wait would pass the limit. What is worth another try is a
+// *client.TransportError and a *client.Problem that is Retryable; waits grow and are never shorter than the server asks for. again
+// is told of each such failure before the wait and may say that it is for good. A limit of zero or less calls f once.
+func Retry(ctx context.Context, limit time.Duration, again func(error) bool, f func() error) error {
 	began := time.Now()
 	wait := firstWait
 	for {
-		res, err := l.cfg.Send(ctx, b.body)
-		if err == nil || ctx.Err() != nil {
-			return res, err
+		err := f()
+		if err == nil || ctx.Err() != nil || limit <= 0 {
+			return err
 		}
 		pause := wait/2 + rand.N(wait/2+1)
 		var p *client.Problem
-		if errors.As(err, &p) {
-			asked, ok := p.Refused()
+		var lost *client.TransportError
+		switch {
+		case errors.As(err, &p):
+			asked, ok := p.Retryable()
 			if !ok {
-				return res, err
+				return err
 			}
 			pause = max(pause, asked)
+		case !errors.As(err, &lost):
+			return err
 		}
-		if time.Since(began)+pause > l.cfg.RetryFor {
-			return res, fmt.Errorf("gave up after %v: %w", time.Since(began).Round(time.Millisecond), err)
+		if took := time.Since(began); took+pause > limit {
+			return fmt.Errorf("gave up after %v: %w", took.Round(time.Millisecond), err)
 		}
-		if l.cfg.Stats.Retries.Add(1) == 1 {
-			l.note("waiting for the server: %v", err)
+		if !again(err) {
+			return err
 		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return res, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 		wait = min(2*wait, longest)
 	}

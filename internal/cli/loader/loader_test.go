@@ -378,8 +378,10 @@ func TestWaitsForARefusingServer(t *testing.T) {
 			switch {
 			case n <= 2:
 				return &client.Problem{Status: 429, RetryAfterMS: 5000, Code: "memtable_full"}
+			case n <= 3:
+				return &client.Problem{Status: 507, RetryAfterMS: 2000, Code: "disk_full"}
 			case n <= 4:
-				return errors.New("connection reset")
+				return &client.TransportError{Call: "call", Err: errors.New("connection reset")}
 			}
 			return nil
 		}}
@@ -388,7 +390,7 @@ func TestWaitsForARefusingServer(t *testing.T) {
 		if _, err := runLoad(t, Config{Stats: &stats, Note: func(s string) { notes = append(notes, s) }}, s, path); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took < 10*time.Second || took > 13*time.Second {
+		if took := time.Since(began); took < 12*time.Second || took > 15*time.Second {
 			t.Errorf("took %v", took)
 		}
 		if stats.Retries.Load() != 4 || stats.Indexed.Load() != 1 || len(notes) != 1 {
@@ -397,7 +399,9 @@ func TestWaitsForARefusingServer(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		s := &server{before: func(int64, []byte) error { return errors.New("connection refused") }}
+		s := &server{before: func(int64, []byte) error {
+			return &client.TransportError{Call: "call", Err: errors.New("connection refused")}
+		}}
 		if _, err := runLoad(t, Config{RetryFor: time.Minute}, s, path); err == nil || !strings.Contains(err.Error(), "gave up") {
 			t.Errorf("got %v", err)
 		}
@@ -405,6 +409,21 @@ func TestWaitsForARefusingServer(t *testing.T) {
 			t.Errorf("gave up after %v", took)
 		}
 	})
+}
+
+// TestWhatNoWaitMendsEndsTheLoad has errors that would be the same at the next try.
+func TestWhatNoWaitMendsEndsTheLoad(t *testing.T) {
+	path := write(t, filepath.Join(t.TempDir(), "c.ndjson"), `{"id":"a"}`)
+	for _, fatal := range []error{&client.Problem{Status: 400}, errors.New("read reply: not JSON"), client.ErrReplyTooLarge} {
+		s := &server{before: func(int64, []byte) error { return fatal }}
+		if _, err := runLoad(t, Config{}, s, path); !errors.Is(err, fatal) || s.sent.Load() != 1 {
+			t.Errorf("%v: got %v after %d calls", fatal, err, s.sent.Load())
+		}
+	}
+	s := &server{before: func(int64, []byte) error { return &client.Problem{Status: 503} }}
+	if _, err := runLoad(t, Config{RetryFor: -1}, s, path); err == nil || s.sent.Load() != 1 {
+		t.Errorf("without retries: got %v after %d calls", err, s.sent.Load())
+	}
 }
 
 func TestTooLargeBatchesAreCut(t *testing.T) {
