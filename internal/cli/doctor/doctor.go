@@ -24,6 +24,7 @@ import (
 	"github.com/weft-search/weft/internal/node"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/wal"
 	"github.com/weft-search/weft/internal/store"
 	"github.com/weft-search/weft/internal/text"
@@ -67,15 +68,17 @@ type Finding struct {
 	repair func(ctx context.Context) error
 }
 
-// Index is what is to be said of an index that could be read.
+// Index is what is to be said of an index.
 type Index struct {
 	Name     string
-	Version  uint64 // of the manifest
+	Made     bool   // false: the catalog names it and there is nothing else of it; a start makes it, empty
+	Version  uint64 // of the manifest; 0 when none could be read, and then the numbers up to Bytes say nothing
 	Segments int
 	Docs     uint64 // in segments, dead ones left out
 	Objects  int    // looked at
 	Bytes    int64  // of them
 	Log      wal.Report
+	LogRead  bool // to its end; false: the numbers of Log's records say nothing
 }
 
 // Report is the result of an examination.
@@ -305,18 +308,25 @@ func (d *Doctor) entriesFromStores(folders map[string]bool) ([]entry, error) {
 // index examines one index.
 func (d *Doctor) index(ctx context.Context, r *Report, e entry) (err error) {
 	place := path.Join(indexesDir, e.Dir)
-	found := Index{Name: e.Name}
+	found := Index{Name: e.Name, Made: true}
 	logReport, logErr := wal.Verify(d.see, d.path(place, logDir))
-	found.Log = logReport
+	found.Log, found.LogRead = logReport, logErr == nil
+	begun := true // it ever had a log
+	if _, err := d.see.Stat(d.path(place, shard.LogBegun)); errors.Is(err, fs.ErrNotExist) {
+		begun = logReport.Files > 0 || logErr != nil
+	} else if err != nil {
+		return fmt.Errorf("look for the log: %w", err)
+	}
 
 	if _, err := d.see.Stat(d.path(place, storeDir)); errors.Is(err, fs.ErrNotExist) {
-		if logReport.Files > 0 || logErr != nil {
+		if begun {
 			r.Findings = append(r.Findings, Finding{
 				Kind: Damage, Place: path.Join(place, storeDir),
-				What: fmt.Sprintf("index %s has a log and no store", e.Name), Advice: "restore the folder from a copy",
+				What: fmt.Sprintf("index %s has or had a log, and its store is gone", e.Name), Advice: "restore the folder from a copy",
 			})
 		}
-		// Else it was announced and never made: a start makes it.
+		found.Made = begun
+		r.Indexes = append(r.Indexes, found)
 		return nil
 	}
 	s, err := store.OpenFolder(d.path(place, storeDir), store.FolderOptions{FS: d.see, ReadOnly: true})
@@ -334,7 +344,7 @@ func (d *Doctor) index(ctx context.Context, r *Report, e entry) (err error) {
 		return err
 	}
 	found.Objects, found.Bytes = rep.Objects, rep.Bytes
-	d.storeFindings(r, e, place, name, rep, s, logReport, logErr)
+	d.storeFindings(r, e, place, name, rep, s, logReport, logErr, begun)
 	if rep.Version != nil {
 		m := rep.Version.Manifest
 		found.Version, found.Segments = m.Version, len(m.Segments)
@@ -346,7 +356,7 @@ func (d *Doctor) index(ctx context.Context, r *Report, e entry) (err error) {
 		}
 		d.manifest(r, place, m)
 	}
-	d.log(r, place, rep.Version, logReport, logErr)
+	d.log(r, place, rep.Version, logReport, logErr, begun)
 	d.halfMade(ctx, r, place, name, s)
 	r.Indexes = append(r.Indexes, found)
 	return err
@@ -382,14 +392,27 @@ func openSegment(s store.Local, key string, look func(*segment.Reader) error) (e
 	return look(r)
 }
 
+// blamed is the object that is damaged or missing: on the way from the head to what it names that need not be where the walk began.
+func blamed(p store.Problem) string {
+	var bad *store.CorruptError
+	var missing *store.MissingError
+	switch {
+	case errors.As(p.Err, &bad) && bad.Object != "":
+		return bad.Object
+	case errors.As(p.Err, &missing):
+		return missing.Object
+	}
+	return p.Object
+}
+
 // storeFindings turns the problems of a store into findings. Going back to an older version is a remedy only where the log still
 // has every write since: else acknowledged documents would be lost without a word.
-func (d *Doctor) storeFindings(r *Report, e entry, place string, name store.Name, rep store.VerifyReport, s store.Local, log wal.Report, logErr error) {
+func (d *Doctor) storeFindings(r *Report, e entry, place string, name store.Name, rep store.VerifyReport, s store.Local, log wal.Report, logErr error, begun bool) {
 	for _, p := range rep.Problems {
-		if errors.Is(p.Err, store.ErrNotFound) && log.Files == 0 && logErr == nil && (rep.Whole == nil || len(rep.Whole.Manifest.Segments) == 0) {
+		if errors.Is(p.Err, store.ErrNotFound) && !begun && (rep.Whole == nil || len(rep.Whole.Manifest.Segments) == 0) {
 			continue // the process ended while it made the index, before it took a write: a start makes it again
 		}
-		f := Finding{Kind: Damage, Place: path.Join(place, storeDir, p.Object), What: p.Err.Error(), Advice: "restore the object from a copy of the folder"}
+		f := Finding{Kind: Damage, Place: path.Join(place, storeDir, blamed(p)), What: p.Err.Error(), Advice: "restore the object from a copy of the folder"}
 		if errors.Is(p.Err, store.ErrNewerFormat) || errors.Is(p.Err, segment.ErrNewerFormat) {
 			f.Advice = "use the version of weft that wrote it, or a later one"
 		}
@@ -427,7 +450,7 @@ func (d *Doctor) storeFindings(r *Report, e entry, place string, name store.Name
 			bytes += o.Size
 		}
 		r.Findings = append(r.Findings, Finding{
-			Kind: Leftover, Place: path.Join(place, storeDir), What: fmt.Sprintf("%d objects of %d bytes that no version of index %s names", len(rep.Unreferenced), bytes, e.Name),
+			Kind: Leftover, Place: path.Join(place, storeDir), What: fmt.Sprintf("%s of %s that no version of index %s names", count(len(rep.Unreferenced), "object"), count(int(bytes), "byte"), e.Name),
 			Remedy: "remove them", repair: func(ctx context.Context) error { return d.collect(ctx, place, name) },
 		})
 	}
@@ -457,7 +480,7 @@ func (d *Doctor) manifest(r *Report, place string, m *store.Manifest) {
 }
 
 // log turns what the log's examination found into findings, and checks that it joins the manifest.
-func (d *Doctor) log(r *Report, place string, v *store.Version, rep wal.Report, err error) {
+func (d *Doctor) log(r *Report, place string, v *store.Version, rep wal.Report, err error, begun bool) {
 	at := path.Join(place, logDir)
 	var bad *wal.CorruptError
 	switch {
@@ -470,13 +493,12 @@ func (d *Doctor) log(r *Report, place string, v *store.Version, rep wal.Report, 
 		r.Findings = append(r.Findings, Finding{Kind: Damage, Place: at, What: err.Error(), Advice: "use the version of weft that wrote it, or a later one"})
 	case err != nil:
 		r.Findings = append(r.Findings, Finding{Kind: Damage, Place: at, What: err.Error(), Advice: "restore the file from a copy of the folder"})
-	case v == nil:
-	case rep.Files == 0 && v.Manifest.LogSeq > 0:
+	case rep.Files == 0 && begun, rep.Files == 0 && v != nil && v.Manifest.LogSeq > 0:
 		r.Findings = append(r.Findings, Finding{
 			Kind: Damage, Place: at, What: "the log is gone; whatever was acknowledged after the last flush was in it",
 			Advice: "restore the log from a copy of the folder",
 		})
-	case rep.Files > 0 && rep.FirstSeq > v.Manifest.LogSeq+1:
+	case v != nil && rep.Files > 0 && rep.FirstSeq > v.Manifest.LogSeq+1:
 		r.Findings = append(r.Findings, Finding{
 			Kind: Damage, Place: at,
 			What:   fmt.Sprintf("the log begins at record %d, the manifest ends at %d: what lies between is missing", rep.FirstSeq, v.Manifest.LogSeq),
@@ -486,7 +508,7 @@ func (d *Doctor) log(r *Report, place string, v *store.Version, rep wal.Report, 
 	if err == nil && rep.Torn != nil {
 		t := *rep.Torn
 		r.Findings = append(r.Findings, Finding{
-			Kind: Leftover, Place: d.rel(t.File), What: fmt.Sprintf("%d bytes at byte %d of a record that was being written at a crash and never acknowledged: %s", t.Bytes, t.Offset, t.Reason),
+			Kind: Leftover, Place: d.rel(t.File), What: fmt.Sprintf("%s at byte %d of a record that was being written at a crash and never acknowledged: %s", count(int(t.Bytes), "byte"), t.Offset, t.Reason),
 			Remedy: fmt.Sprintf("cut the file to %d bytes", t.Offset),
 			repair: func(context.Context) error { return d.cut(at) },
 		})
@@ -511,7 +533,7 @@ func (d *Doctor) halfMade(ctx context.Context, r *Report, place string, name sto
 	}
 	if n > 0 {
 		r.Findings = append(r.Findings, Finding{
-			Kind: Leftover, Place: path.Join(place, storeDir), What: fmt.Sprintf("%d files that were being written at a crash", n),
+			Kind: Leftover, Place: path.Join(place, storeDir), What: count(n, "file") + " left half-written by a crash",
 			Remedy: "remove them", repair: func(ctx context.Context) error { return d.collect(ctx, place, name) },
 		})
 	}
@@ -576,4 +598,12 @@ func removeTree(fsys vfs.FS, p string) error {
 		}
 	}
 	return fsys.Remove(p)
+}
+
+// count is a number of things in words; the word takes an s for any but one.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weft-search/weft/internal/client"
 	"github.com/weft-search/weft/internal/node"
+	"github.com/weft-search/weft/internal/shard"
 )
 
 // makeFolder makes a data folder with an index that has segments, delete sets and a log with records behind them.
@@ -110,8 +111,8 @@ func TestEveryKindOfDamageIsFound(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	kinds := map[string]int{}
 	for name, text := range whole {
-		if len(text) == 0 {
-			continue
+		if len(text) == 0 || filepath.Base(name) == shard.LogBegun {
+			continue // that they are there is all they say
 		}
 		path := filepath.Join(dir, name)
 		for try := range 12 {
@@ -152,6 +153,85 @@ func TestEveryKindOfDamageIsFound(t *testing.T) {
 	if d := cmp.Diff(clean, examine(t, dir), cmp.AllowUnexported()); d != "" {
 		t.Errorf("after all was put back: %s", d)
 	}
+}
+
+// TestWhatIsGoneIsFound removes each file and folder of an index in turn.
+func TestWhatIsGoneIsFound(t *testing.T) {
+	dir := makeFolder(t)
+	var all []string
+	err := filepath.WalkDir(filepath.Join(dir, "indexes"), func(p string, d fs.DirEntry, err error) error {
+		if depth := strings.Count(strings.TrimPrefix(p, dir), string(filepath.Separator)); depth > 2 { // inside an index
+			all = append(all, p)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	current := "" // the newest manifest
+	for _, p := range all {
+		if filepath.Base(filepath.Dir(p)) == "manifests" {
+			current = max(current, p)
+		}
+	}
+	seen := 0
+	aside := filepath.Join(t.TempDir(), "aside")
+	for _, p := range all {
+		switch name := filepath.Base(p); {
+		case name == "LOCK" || name == ".store.lock" || name == shard.LogBegun:
+			continue // a start makes it again
+		case filepath.Base(filepath.Dir(p)) == "manifests" && p != current:
+			continue // an old version may have been collected
+		}
+		if err := os.Rename(p, aside); err != nil {
+			t.Fatal(err)
+		}
+		if r := examine(t, dir); r.Damaged() == 0 {
+			t.Errorf("%s is gone: %+v", p, r.Findings)
+		}
+		if err := os.Rename(aside, p); err != nil {
+			t.Fatal(err)
+		}
+		seen++
+	}
+	if r := examine(t, dir); len(r.Findings) > 0 || seen < 10 {
+		t.Errorf("%d things removed and put back: %+v", seen, r.Findings)
+	}
+}
+
+// TestUnfinishedIndexIsNoDamage has an index whose making a crash cut short.
+func TestUnfinishedIndexIsNoDamage(t *testing.T) {
+	dir := makeFolder(t)
+	index := filepath.Join(dir, "indexes", onlyIndex(t, dir))
+	if err := os.RemoveAll(index); err != nil {
+		t.Fatal(err)
+	}
+	r := examine(t, dir)
+	if len(r.Findings) != 0 || len(r.Indexes) != 1 || r.Indexes[0].Made {
+		t.Errorf("nothing but the name: %+v", r)
+	}
+	if err := os.MkdirAll(filepath.Join(index, "store"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if r := examine(t, dir); len(r.Findings) != 0 {
+		t.Errorf("an empty store: %+v", r)
+	}
+	if err := os.WriteFile(filepath.Join(index, shard.LogBegun), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r := examine(t, dir); r.Damaged() == 0 {
+		t.Errorf("it had a log, and has none: %+v", r)
+	}
+}
+
+// onlyIndex names the folder of the only index.
+func onlyIndex(t *testing.T, dir string) string {
+	t.Helper()
+	list, err := os.ReadDir(filepath.Join(dir, "indexes"))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	return list[0].Name()
 }
 
 // TestRepairsLoseNothing damages what can be repaired, repairs it, and reads every document.
