@@ -27,7 +27,12 @@ func main() {
 // stopped is the cause of a context that a signal ended.
 type stopped struct{ by os.Signal }
 
-func (s stopped) Error() string { return "stopped by signal: " + s.by.String() }
+func (s stopped) Error() string {
+	if s.by == os.Interrupt {
+		return "interrupted"
+	}
+	return "asked to terminate"
+}
 
 // Is makes it a context.Canceled.
 func (stopped) Is(target error) bool { return target == context.Canceled }

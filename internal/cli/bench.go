@@ -52,7 +52,10 @@ func (b *benchCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 		return usage(err)
 	}
 	if b.Limit < 0 {
-		return usage(errors.New("--limit cannot be negative"))
+		return usage(fmt.Errorf("--limit: %d is negative", b.Limit))
+	}
+	if err := checkTrackTotal(b.TrackTotal); err != nil {
+		return err
 	}
 	c, err := glob.client(client.Options{HTTP: &http.Client{Transport: &http.Transport{
 		MaxIdleConnsPerHost: b.Concurrency, MaxConnsPerHost: b.Concurrency, DisableCompression: true,
@@ -73,7 +76,7 @@ func (b *benchCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 		req.TrackTotal = b.TrackTotal
 	}
 	if !b.JSON {
-		say(io.Stdout, "%d queries on %s of %s, %g a second for %v\n", len(queries), glob.Index, c.URL(), b.Rate, b.Duration)
+		say(io.Stdout, "%s on %s of %s, %g searches a second for %v\n", counted(int64(len(queries)), "query", "queries"), glob.Index, c.URL(), b.Rate, b.Duration)
 	}
 	if isTerminal(io.Stderr) {
 		cfg.Progress = func(done, failed uint64) { say(io.Stderr, "\r%d done, %d failed ", done, failed) }
@@ -227,7 +230,11 @@ func (b *benchCmd) print(io *IO, r *loadgen.Report) error {
 		_, err = fmt.Fprintf(io.Stdout, "%s\n", raw)
 		return err
 	}
-	say(io.Stdout, "%s done, %s failed, %s not sent, %.1f a second\n\n", thousands(int64(out.Done)), thousands(int64(out.Failed)), thousands(int64(out.Unsent)), out.Throughput)
+	say(io.Stdout, "%s done, %s failed, %s not sent; %.1f a second came back well, %g were asked for\n", thousands(int64(out.Done)), thousands(int64(out.Failed)), thousands(int64(out.Unsent)), out.Throughput, b.Rate)
+	if out.Unsent > 0 {
+		say(io.Stdout, "The server did not keep up: the times below leave out what was not sent, and would be longer with it.\n")
+	}
+	say(io.Stdout, "\n")
 	tw := tabwriter.NewWriter(io.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	say(tw, "ms\tp50\tp90\tp99\tp99.9\tmax\tmean\t\n")
 	for _, row := range []struct {
@@ -240,7 +247,7 @@ func (b *benchCmd) print(io *IO, r *loadgen.Report) error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(out.Errors)) {
-		say(io.Stdout, "error %s: %d times\n", name, out.Errors[name])
+		say(io.Stdout, "error %s: %s\n", name, counted(int64(out.Errors[name]), "time", "times"))
 	}
 	return nil
 }

@@ -106,7 +106,8 @@ var errSaid = errors.New("failed; the output says why")
 // exit is thrown by kong's --help and caught in Run.
 type exit int
 
-// Run runs one command line, without the program's name, and returns the exit code. When ctx ends, servers drain and tools stop.
+// Run runs one command line, without the program's name, and returns the exit code. When ctx ends, servers drain and tools stop; its
+// cause, if it has one of its own, is to read well before "before it was done".
 func Run(ctx context.Context, args []string, io IO) (code int) {
 	var c commands
 	asked := exitDone // the code after help was printed
@@ -144,6 +145,13 @@ func Run(ctx context.Context, args []string, io IO) (code int) {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errSaid):
+		return exitFailed
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		why := "stopped"
+		if cause := context.Cause(ctx); !errors.Is(context.Canceled, cause) {
+			why = cause.Error()
+		}
+		say(io.Stderr, "weft: %s before it was done\n", why)
 		return exitFailed
 	case errors.As(err, &bad):
 		say(io.Stderr, "weft: error: %v\nRun \"weft help %s\" for its flags.\n", err, strings.Fields(kctx.Command())[0])

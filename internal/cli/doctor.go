@@ -85,10 +85,36 @@ func repair(ctx context.Context, w io.Writer, doc *doctor.Doctor, report *doctor
 	return again, nil
 }
 
+// describe says what an index holds.
+func describe(i doctor.Index) string {
+	if !i.Made {
+		return "named by the catalog and not made yet; a start makes it, empty"
+	}
+	log := "no log"
+	if i.Log.Files > 0 {
+		log = fmt.Sprintf("log of %s in %s, ", counted(i.Log.Size, "byte", "bytes"), counted(int64(i.Log.Files), "file", "files"))
+		switch {
+		case !i.LogRead:
+			log += "not readable to its end"
+		case i.Log.LastSeq < i.Log.FirstSeq:
+			log += fmt.Sprintf("no records, the next is %d", i.Log.FirstSeq)
+		case i.Log.LastSeq == i.Log.FirstSeq:
+			log += fmt.Sprintf("record %d", i.Log.FirstSeq)
+		default:
+			log += fmt.Sprintf("records %d to %d", i.Log.FirstSeq, i.Log.LastSeq)
+		}
+	}
+	if i.Version == 0 {
+		return "no version can be read; " + log
+	}
+	return fmt.Sprintf("version %d, %s in %s, %s in %s; %s", i.Version,
+		counted(int64(i.Docs), "document", "documents"), counted(int64(i.Segments), "segment", "segments"),
+		counted(i.Bytes, "byte", "bytes"), counted(int64(i.Objects), "object", "objects"), log)
+}
+
 func printReport(w io.Writer, r *doctor.Report) {
 	for _, i := range r.Indexes {
-		say(w, "index %s: version %d, %s documents in %d segments, %s bytes in %d objects; log of %s bytes in %d files, records %d to %d\n",
-			i.Name, i.Version, thousands(int64(i.Docs)), i.Segments, thousands(i.Bytes), i.Objects, thousands(i.Log.Size), i.Log.Files, i.Log.FirstSeq, i.Log.LastSeq)
+		say(w, "index %s: %s\n", i.Name, describe(i))
 	}
 	repairable := 0
 	for _, f := range r.Findings {

@@ -60,11 +60,16 @@ func (p *printer) print(res *client.SearchResult) {
 	if len(res.Hits) > 0 {
 		p.printf("\n")
 	}
-	p.printf("%d of %s hits in %s ms", len(res.Hits), total, strconv.FormatFloat(res.TookMS, 'f', -1, 64))
-	if !res.Coverage.Complete && res.Coverage.DocsTotal > 0 {
-		p.printf("; INCOMPLETE: %s of %s documents were searched", thousands(int64(res.Coverage.DocsCovered)), thousands(int64(res.Coverage.DocsTotal)))
+	p.printf("%s of %s hits in %s ms\n", thousands(int64(len(res.Hits))), total, strconv.FormatFloat(res.TookMS, 'f', -1, 64))
+	switch {
+	case !res.Coverage.Complete && res.Coverage.DocsTotal > 0:
+		p.printf("INCOMPLETE: %s of %s documents were searched; there may be better hits\n",
+			thousands(int64(res.Coverage.DocsCovered)), thousands(int64(res.Coverage.DocsTotal)))
+	case !res.Coverage.Complete:
+		p.printf("INCOMPLETE: not all documents were searched; there may be better hits\n")
+	case res.TotalRelation == "gte":
+		p.printf("The total is a lower bound; --track-total exact counts every hit.\n")
 	}
-	p.printf("\n")
 	for _, n := range res.Notes {
 		p.printf("note: %s\n", n)
 	}

@@ -8,8 +8,10 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/weft-search/weft/internal/cli/doctor"
 	"github.com/weft-search/weft/internal/client"
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/shard/wal"
 )
 
 // marksFor are the marks of a query text as found in any field by words, or with a schema by its tokenizers.
@@ -83,7 +85,8 @@ func TestTable(t *testing.T) {
               t: text
   11   0.500  two
 
-2 of at least 12,345 hits in 1.25 ms; INCOMPLETE: 10 of 20 documents were searched
+2 of at least 12,345 hits in 1.25 ms
+INCOMPLETE: 10 of 20 documents were searched; there may be better hits
 note: a note
 `
 	if b.String() != want {
@@ -121,6 +124,46 @@ func TestDialable(t *testing.T) {
 	for addr, want := range map[string]string{"[::]:80": "127.0.0.1:80", "0.0.0.0:80": "127.0.0.1:80", "10.0.0.1:80": "10.0.0.1:80", "[::1]:80": "[::1]:80", "bad": "bad"} {
 		if got := dialable(addr); got != want {
 			t.Errorf("dialable(%q) = %q, want %q", addr, got, want)
+		}
+	}
+}
+
+func TestDescribeIndex(t *testing.T) {
+	log := wal.Report{Files: 1, Size: 32, FirstSeq: 5, LastSeq: 4}
+	for want, i := range map[string]doctor.Index{
+		"named by the catalog and not made yet; a start makes it, empty":                                       {},
+		"no version can be read; log of 32 bytes in 1 file, no records, the next is 5":                         {Made: true, Log: log, LogRead: true},
+		"no version can be read; log of 32 bytes in 1 file, not readable to its end":                           {Made: true, Log: log},
+		"version 3, 1 document in 1 segment, 1,200 bytes in 4 objects; no log":                                 {Made: true, Version: 3, Docs: 1, Segments: 1, Bytes: 1200, Objects: 4, LogRead: true},
+		"version 1, 0 documents in 0 segments, 1 byte in 1 object; log of 99 bytes in 2 files, records 1 to 6": {Made: true, Version: 1, Bytes: 1, Objects: 1, Log: wal.Report{Files: 2, Size: 99, FirstSeq: 1, LastSeq: 6}, LogRead: true},
+		"version 1, 2 documents in 2 segments, 2 bytes in 2 objects; log of 99 bytes in 2 files, record 7":     {Made: true, Version: 1, Docs: 2, Segments: 2, Bytes: 2, Objects: 2, Log: wal.Report{Files: 2, Size: 99, FirstSeq: 7, LastSeq: 7}, LogRead: true},
+	} {
+		if got := describe(i); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+func TestTableSaysWhatItLeavesOut(t *testing.T) {
+	for _, tc := range []struct {
+		relation       string
+		total          uint64
+		complete       bool
+		covered, whole uint64
+		want           string
+	}{
+		{"eq", 7, true, 5, 5, "0 of 7 hits in 1 ms\n"},
+		{"gte", 1000, true, 5, 5, "0 of at least 1,000 hits in 1 ms\nThe total is a lower bound; --track-total exact counts every hit.\n"},
+		{"gte", 0, false, 3, 5, "0 of at least 0 hits in 1 ms\nINCOMPLETE: 3 of 5 documents were searched; there may be better hits\n"},
+		{"eq", 0, false, 0, 0, "0 of 0 hits in 1 ms\nINCOMPLETE: not all documents were searched; there may be better hits\n"},
+	} {
+		var b bytes.Buffer
+		res := &client.SearchResult{Total: tc.total, TotalRelation: tc.relation, TookMS: 1}
+		res.Coverage.Complete, res.Coverage.DocsCovered, res.Coverage.DocsTotal = tc.complete, tc.covered, tc.whole
+		p := printer{w: &b, marks: marksFor(nil)}
+		p.print(res)
+		if b.String() != tc.want {
+			t.Errorf("got %q, want %q", b.String(), tc.want)
 		}
 	}
 }

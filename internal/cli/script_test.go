@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	}})
 }
 
+// gorace spares every process that a script starts the second that one built with the race detector waits at its end.
+const gorace = "atexit_sleep_ms=0"
+
 // TestScripts runs testdata/script. Besides testscript's own commands there are:
 //
 //	exits N COMMAND ARG…    run a program that has to end with exit code N
@@ -45,6 +48,7 @@ func TestScripts(t *testing.T) {
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GOROOT", "")
+			e.Setenv("GORACE", gorace)
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
@@ -139,7 +143,7 @@ func startServer(ts *testscript.TestScript, args []string) *server {
 	ts.Check(err)
 	s := &server{cmd: exec.Command(bin, args...), done: make(chan struct{}), log: log}
 	s.cmd.Dir = ts.MkAbs(".")
-	s.cmd.Env = append(os.Environ(), "TMPDIR="+ts.Getenv("TMPDIR"))
+	s.cmd.Env = append(os.Environ(), "TMPDIR="+ts.Getenv("TMPDIR"), "GORACE="+gorace)
 	s.cmd.Stderr = log
 	stdout, err := s.cmd.StdoutPipe()
 	ts.Check(err)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -35,10 +36,27 @@ Examples:
   weft search --json --fields id,title -- '-year:1979'`
 }
 
+// checkTrackTotal refuses what the server would refuse.
+func checkTrackTotal(s string) error {
+	if s == "exact" || s == "none" {
+		return nil
+	}
+	if _, err := strconv.ParseUint(s, 10, 32); err != nil {
+		return usage(fmt.Errorf("--track-total: %q is not exact, none or a number", s))
+	}
+	return nil
+}
+
 // Run searches and prints.
 func (s *searchCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 	if s.Limit < 0 || s.Offset < 0 || s.Timeout < 0 {
-		return usage(fmt.Errorf("--limit, --offset and --timeout cannot be negative"))
+		return usage(errors.New("--limit, --offset and --timeout cannot be negative"))
+	}
+	if s.Timeout > 0 && s.Timeout < time.Millisecond {
+		return usage(fmt.Errorf("--timeout: %v is below the millisecond that the server counts in", s.Timeout))
+	}
+	if err := checkTrackTotal(s.TrackTotal); err != nil {
+		return err
 	}
 	c, err := glob.client(client.Options{})
 	if err != nil {
@@ -91,4 +109,12 @@ func thousands(n int64) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
+}
+
+// counted is a number with the word that it asks for.
+func counted(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return thousands(n) + " " + many
 }

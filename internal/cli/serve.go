@@ -7,10 +7,13 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weft-search/weft/internal/client"
 	"github.com/weft-search/weft/internal/node"
+	"github.com/weft-search/weft/internal/shard"
 )
 
 // serverFlags are what both servers can be told.
@@ -25,19 +28,53 @@ type serverFlags struct {
 	DrainTimeout  time.Duration `group:"limits" default:"30s" help:"How long calls under way may go on when the server is told to end."`
 }
 
+// Bounds of flags, in MiB.
+const (
+	leastMemtable = 1.0 / 16 // below it a segment holds next to nothing
+	mostMemtable  = shard.MaxMemtableBytes >> 20
+	leastRequest  = 48 // what one bulk load may need: the node refuses less
+	mostRequest   = 1 << 20
+)
+
+// mostAtOnce bounds how many of one kind of calls may run at once.
+const mostAtOnce = 1 << 20
+
+// checkAddress refuses what cannot be listened on whatever the machine is. A host name is looked up only when it is used.
+func checkAddress(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("%q is not host:port", addr)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q: port %q is not a number up to 65535", addr, port)
+	}
+	if strings.ContainsAny(host, " /\t@") {
+		return fmt.Errorf("%q: %q is no host", addr, host)
+	}
+	return nil
+}
+
+// config checks the flags and makes the node's settings of them. It opens nothing.
 func (f *serverFlags) config(io *IO, log *slog.Logger, http, dir string) (node.Config, error) {
 	const mib = 1 << 20
+	if err := checkAddress(http); err != nil {
+		return node.Config{}, usage(fmt.Errorf("--http: %w", err))
+	}
 	switch {
-	case !(f.MemtableMB > 0) || f.MemtableMB > 1<<20:
-		return node.Config{}, usage(fmt.Errorf("--memtable-mb: %v is not between 0 and %d", f.MemtableMB, 1<<20))
+	case !(f.MemtableMB >= leastMemtable) || f.MemtableMB > mostMemtable:
+		return node.Config{}, usage(fmt.Errorf("--memtable-mb: %v is not between %v and %d", f.MemtableMB, leastMemtable, mostMemtable))
 	case f.MergeMBPerSec < 0 || f.MergeMBPerSec > 1<<20:
 		return node.Config{}, usage(fmt.Errorf("--merge-mb-per-sec: %d is not between 0 and %d", f.MergeMBPerSec, 1<<20))
 	case f.SlowSearch < 0:
 		return node.Config{}, usage(fmt.Errorf("--slow-search: %v is negative", f.SlowSearch))
-	case f.MaxSearches < 0 || f.MaxWrites < 1 || f.MaxBulks < 1:
-		return node.Config{}, usage(errors.New("--max-searches, --max-writes, --max-bulks: too small"))
-	case f.RequestMB < 1 || f.RequestMB > 1<<20:
-		return node.Config{}, usage(fmt.Errorf("--request-mb: %d is not between 1 and %d", f.RequestMB, 1<<20))
+	case f.MaxSearches < 0 || f.MaxSearches > mostAtOnce:
+		return node.Config{}, usage(fmt.Errorf("--max-searches: %d is not between 0 and %d", f.MaxSearches, mostAtOnce))
+	case f.MaxWrites < 1 || f.MaxWrites > mostAtOnce:
+		return node.Config{}, usage(fmt.Errorf("--max-writes: %d is not between 1 and %d", f.MaxWrites, mostAtOnce))
+	case f.MaxBulks < 1 || f.MaxBulks > mostAtOnce:
+		return node.Config{}, usage(fmt.Errorf("--max-bulks: %d is not between 1 and %d", f.MaxBulks, mostAtOnce))
+	case f.RequestMB < leastRequest || f.RequestMB > mostRequest:
+		return node.Config{}, usage(fmt.Errorf("--request-mb: %d is not between %d and %d", f.RequestMB, leastRequest, mostRequest))
 	case f.DrainTimeout < 0:
 		return node.Config{}, usage(fmt.Errorf("--drain-timeout: %v is negative", f.DrainTimeout))
 	}
@@ -178,6 +215,10 @@ func (d *devCmd) Run(ctx context.Context, glob *globals, io *IO) (err error) {
 	if err != nil {
 		return err
 	}
+	cfg, err := d.config(io, log, d.HTTP, d.DataDir)
+	if err != nil {
+		return err
+	}
 	var ready func(context.Context, string) error
 	if d.Demo || d.DemoPath != "" || d.DemoCheck {
 		// Before anything is started, so that a missing source is the only thing said.
@@ -201,20 +242,15 @@ func (d *devCmd) Run(ctx context.Context, glob *globals, io *IO) (err error) {
 			return nil
 		}
 	}
-	dir := d.DataDir
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "weft-dev-"); err != nil {
+	if cfg.DataDir == "" {
+		if cfg.DataDir, err = os.MkdirTemp("", "weft-dev-"); err != nil {
 			return fmt.Errorf("make temporary data folder: %w", err)
 		}
 		defer func() {
-			if rerr := os.RemoveAll(dir); rerr != nil {
+			if rerr := os.RemoveAll(cfg.DataDir); rerr != nil {
 				err = errors.Join(err, fmt.Errorf("remove temporary data folder: %w", rerr))
 			}
 		}()
-	}
-	cfg, err := d.config(io, log, d.HTTP, dir)
-	if err != nil {
-		return err
 	}
 	if err = d.serve(ctx, io, cfg, ready); errors.Is(err, errDemoChecked) {
 		err = nil

@@ -25,17 +25,20 @@ type Config struct {
 	Progress func(done, failed uint64)
 }
 
+// longest bounds a load, so that no sum of times overflows and a slip of the unit is told.
+const longest = 24 * time.Hour
+
 // Validate reports the first setting that cannot work.
 func (c *Config) Validate() error {
 	switch {
 	case !(c.Rate > 0) || c.Rate > 1e6:
 		return fmt.Errorf("rate %v is not between 0 and 1000000 calls a second", c.Rate)
-	case c.Duration <= 0:
-		return fmt.Errorf("duration %v is not above zero", c.Duration)
+	case c.Duration <= 0 || c.Duration > longest:
+		return fmt.Errorf("duration %v is not between 0 and %v", c.Duration, longest)
 	case c.Concurrency < 1 || c.Concurrency > 65536:
 		return fmt.Errorf("concurrency %d is not between 1 and 65536", c.Concurrency)
-	case c.Drain < 0:
-		return fmt.Errorf("drain %v is below zero", c.Drain)
+	case c.Drain < 0 || c.Drain > longest:
+		return fmt.Errorf("drain %v is not between 0 and %v", c.Drain, longest)
 	}
 	return nil
 }

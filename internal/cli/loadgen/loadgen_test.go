@@ -127,7 +127,7 @@ func TestCancelStopsTheLoad(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	for _, c := range []Config{{}, {Rate: math.NaN(), Duration: 1, Concurrency: 1}, {Rate: 1, Concurrency: 1}, {Rate: 1, Duration: 1}, {Rate: 1, Duration: 1, Concurrency: 1, Drain: -1}} {
+	for _, c := range []Config{{}, {Rate: math.NaN(), Duration: 1, Concurrency: 1}, {Rate: 1, Concurrency: 1}, {Rate: 1, Duration: 1}, {Rate: 1, Duration: 1, Concurrency: 1, Drain: -1}, {Rate: math.Inf(1), Duration: 1, Concurrency: 1}, {Rate: 1, Duration: 25 * time.Hour, Concurrency: 1}, {Rate: 1, Duration: 1, Concurrency: 1 << 20}} {
 		if _, err := Run(context.Background(), c, nil); err == nil {
 			t.Errorf("%+v was taken", c)
 		}
