@@ -419,3 +419,18 @@ func runModel(t *testing.T, seed uint64) {
 	sn.Release()
 	osn.Release()
 }
+
+// keysOf returns the keys that a query finds, sorted.
+func keysOf(t testing.TB, sn *Snapshot, q query.Node) string {
+	t.Helper()
+	res, err := exec.Search(t.Context(), sn.Leaves(), sn.Schema(), testAnalyzers(t, sn.Schema()), exec.Request{Query: q, Limit: 100})
+	if err != nil {
+		t.Fatalf("search %v: %v", q, err)
+	}
+	var keys []string
+	for _, h := range res.Hits {
+		keys = append(keys, h.Key)
+	}
+	slices.Sort(keys)
+	return strings.Join(keys, " ")
+}

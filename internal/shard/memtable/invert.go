@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/text"
@@ -25,6 +27,8 @@ const MaxStringBytes = 32766
 // fieldMode says what the engine keeps of a field.
 type fieldMode struct {
 	analyzer  *text.Analyzer // nil: not searchable text
+	hintField int            // whose values name the language of the document; -1 if the analyzer asks for none
+	hinted    map[string]*text.Analyzer
 	positions bool
 	strings   bool // sorted column
 	maxString int
@@ -77,6 +81,7 @@ func (inv *Inverter) SetSchema(sch *schema.Schema) error {
 	modes := make([]fieldMode, len(sch.Fields))
 	for i := range sch.Fields {
 		f, m := &sch.Fields[i], &modes[i]
+		m.hintField = -1
 		switch f.Type {
 		case schema.Text:
 			if f.Indexed {
@@ -85,6 +90,9 @@ func (inv *Inverter) SetSchema(sch *schema.Schema) error {
 					return fmt.Errorf("field %q: %w", f.Name, err)
 				}
 				m.analyzer = a
+				if id, ok := sch.Lookup(a.HintField()); ok && sch.Fields[id].Type == schema.Text {
+					m.hintField = id
+				}
 				m.positions = f.Positions >= schema.TokenPositions
 			}
 			m.strings = f.Fast
@@ -167,7 +175,7 @@ func (inv *Inverter) Add(b *Batch, d *schema.Document) {
 		p := fieldPart{field: v.Field}
 		if m.analyzer != nil {
 			p.indexed, p.positions = true, m.positions
-			p.length = inv.text(b, m, v.Text)
+			p.length = inv.text(b, m, m.analyzerOf(d), v.Text)
 		}
 		if m.strings {
 			p.strings = true
@@ -188,8 +196,39 @@ func (inv *Inverter) Add(b *Batch, d *schema.Document) {
 	b.docs = append(b.docs, docPart{key: d.Key, source: d.Source, parts: uint32(len(b.parts))})
 }
 
-// text tokenizes the values, appends one posting for each distinct term and returns the length.
-func (inv *Inverter) text(b *Batch, m *fieldMode, values []string) uint16 {
+// maxHints bounds the hints of a field whose analyzers are remembered. Hints come from documents; beyond it the map starts over.
+const maxHints = 256
+
+// analyzerOf returns the analyzer for the field's values in d, which may depend on the value of another field of d. The values
+// of a hint field that has several are one list of languages.
+func (m *fieldMode) analyzerOf(d *schema.Document) *text.Analyzer {
+	if m.hintField < 0 {
+		return m.analyzer
+	}
+	i, ok := slices.BinarySearchFunc(d.Fields, m.hintField, func(v schema.Values, id int) int { return v.Field - id })
+	if !ok || len(d.Fields[i].Text) == 0 {
+		return m.analyzer
+	}
+	hint := d.Fields[i].Text[0]
+	if len(d.Fields[i].Text) > 1 {
+		hint = strings.Join(d.Fields[i].Text, ",")
+	}
+	if a := m.hinted[hint]; a != nil {
+		return a
+	}
+	a := m.analyzer.WithHint(hint)
+	if len(hint) > 64 {
+		return a // no language's name: not worth the memory
+	}
+	if m.hinted == nil || len(m.hinted) >= maxHints {
+		m.hinted = make(map[string]*text.Analyzer)
+	}
+	m.hinted[strings.Clone(hint)] = a
+	return a
+}
+
+// text tokenizes the values with a, appends one posting for each distinct term and returns the length.
+func (inv *Inverter) text(b *Batch, m *fieldMode, a *text.Analyzer, values []string) uint16 {
 	inv.epoch++
 	if inv.epoch == 0 {
 		clear(inv.slots)
@@ -198,7 +237,7 @@ func (inv *Inverter) text(b *Batch, m *fieldMode, values []string) uint16 {
 	inv.terms, inv.which, inv.pos = inv.terms[:0], inv.which[:0], inv.pos[:0]
 	var length, base uint64
 	for _, v := range values {
-		toks := m.analyzer.Index(&inv.scratch, v)
+		toks := a.Index(&inv.scratch, v)
 		for i := range toks {
 			if len(toks[i].Text) > text.MaxTokenBytes {
 				continue
