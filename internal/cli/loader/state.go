@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/weft-search/weft/internal/vfs"
 )
 
 // stateVersion is the version of the state file that this program writes and reads.
@@ -54,27 +56,12 @@ func readState(path string) (*state, error) {
 }
 
 // write replaces the file, so that a crash leaves the old or the new one.
-func (s *state) write(path string) (err error) {
+func (s *state) write(path string) error {
 	b, err := json.Marshal(s, jsontext.WithIndent("  "))
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write state file: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(tmp.Name()))
-		}
-	}()
-	if _, err := tmp.Write(append(b, '\n')); err != nil {
-		return errors.Join(fmt.Errorf("write state file: %w", err), tmp.Close())
-	}
-	if err := tmp.Close(); err != nil {
-		return fmt.Errorf("write state file: %w", err)
-	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
+	if err := vfs.WriteFile(vfs.OS, path, append(b, '\n')); err != nil {
 		return fmt.Errorf("write state file: %w", err)
 	}
 	return nil
