@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,7 @@ type Refusal struct {
 	Gate       string        // the name of the gate
 	Limit      int64         // what the gate gives out in all
 	Queue      int           // how many may wait
-	RetryAfter time.Duration // an estimate from how long places are held
+	RetryAfter time.Duration // an estimate from how long places are and were held
 	Waited     bool          // the request waited in the queue until its time there was over
 }
 
@@ -50,6 +51,12 @@ type Gate struct {
 	places  atomic.Int64 // requests that hold a place
 	// held is a moving average of how long a place is held, in nanoseconds: 7/8 old + 1/8 new.
 	held atomic.Int64
+
+	// holders are the places that are given out, oldest first.
+	holders struct {
+		sync.Mutex
+		first, last *Place
+	}
 }
 
 // New returns a gate with limit places, a queue of at most queue waiters and a longest wait.
@@ -63,6 +70,8 @@ type Place struct {
 	weight int64
 	since  time.Time
 	done   atomic.Bool
+
+	before, after *Place // in gate.holders
 }
 
 // Enter waits for weight places. The error is a *Refusal, or the cause of ctx if that ended first.
@@ -103,7 +112,45 @@ func (g *Gate) TryEnter(weight int64) (*Place, error) {
 func (g *Gate) place(weight int64) *Place {
 	g.used.Add(weight)
 	g.places.Add(1)
-	return &Place{gate: g, weight: weight, since: time.Now()}
+	p := &Place{gate: g, weight: weight}
+	g.holders.Lock()
+	defer g.holders.Unlock()
+	p.since = time.Now()
+	if p.before = g.holders.last; p.before != nil {
+		p.before.after = p
+	} else {
+		g.holders.first = p
+	}
+	g.holders.last = p
+	return p
+}
+
+// forget takes the place off the list of holders.
+func (p *Place) forget() {
+	h := &p.gate.holders
+	h.Lock()
+	defer h.Unlock()
+	if p.before != nil {
+		p.before.after = p.after
+	} else {
+		h.first = p.after
+	}
+	if p.after != nil {
+		p.after.before = p.before
+	} else {
+		h.last = p.before
+	}
+	p.before, p.after = nil, nil
+}
+
+// oldest is how long the place that is held longest has been held so far; 0 if none is.
+func (g *Gate) oldest() time.Duration {
+	g.holders.Lock()
+	defer g.holders.Unlock()
+	if g.holders.first == nil {
+		return 0
+	}
+	return time.Since(g.holders.first.since)
 }
 
 // Release gives the place back.
@@ -111,6 +158,7 @@ func (p *Place) Release() {
 	if p == nil || p.done.Swap(true) {
 		return
 	}
+	p.forget()
 	held := int64(time.Since(p.since))
 	old := p.gate.held.Load()
 	// Two releases at once may lose one sample; it is an estimate.
@@ -127,8 +175,10 @@ const (
 )
 
 func (g *Gate) refuse(waited bool) *Refusal {
-	// With every place taken for held on average and waiters in front, this is when a place would have come up.
-	after := time.Duration(float64(g.held.Load()) * float64(g.waiting.Load()+1) / float64(max(g.places.Load(), 1)))
+	// With every place taken for that long and waiters in front, this is when a place would have come up. The average knows only
+	// places that were given back; one that is still held is known to take longer than it has so far.
+	held := max(g.held.Load(), int64(g.oldest()))
+	after := time.Duration(float64(held) * float64(g.waiting.Load()+1) / float64(max(g.places.Load(), 1)))
 	return &Refusal{Gate: g.name, Limit: g.limit, Queue: int(g.queue), RetryAfter: min(max(after, minRetry), maxRetry), Waited: waited}
 }
 

@@ -130,6 +130,43 @@ func TestRetryFollowsHoldingTime(t *testing.T) {
 	})
 }
 
+func TestRetryFollowsTheOldestHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		retry := func(g *Gate) time.Duration {
+			t.Helper()
+			_, err := g.TryEnter(1)
+			var r *Refusal
+			if !errors.As(err, &r) {
+				t.Fatalf("got %v", err)
+			}
+			return r.RetryAfter
+		}
+		g := New("bulk loads", 2, 1, time.Millisecond)
+		long, short := mustEnter(t, g, 1), mustEnter(t, g, 1)
+		if got := retry(g); got != minRetry {
+			t.Errorf("places that were just given out: %v", got)
+		}
+		<-time.After(4 * time.Second)
+		short.Release()
+		short = mustEnter(t, g, 1)
+		if got := retry(g); got != 2*time.Second {
+			t.Errorf("one of two places is held for 4 s: %v", got)
+		}
+		<-time.After(time.Hour)
+		if got := retry(g); got != maxRetry {
+			t.Errorf("held for an hour: %v", got)
+		}
+		// Whichever goes first, the list of holders stays whole.
+		long.Release()
+		long = mustEnter(t, g, 1)
+		short.Release()
+		long.Release()
+		if g.holders.first != nil || g.holders.last != nil || g.oldest() != 0 {
+			t.Error("a place that was given back is still listed")
+		}
+	})
+}
+
 func TestNeverMoreThanTheLimit(t *testing.T) {
 	g := New("bytes", 10, 64, time.Minute)
 	var inside, most atomic.Int64
