@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -71,6 +72,8 @@ type catalog struct {
 	// change is held while catalog.json is rewritten: one creation or deletion at a time.
 	change sync.Mutex
 
+	unlisted []string // folders below indexes/ that no entry had at start, ascending; not changed afterwards
+
 	mu struct {
 		sync.Mutex
 		byName map[string]*index
@@ -88,7 +91,7 @@ var (
 func (c *catalog) load() error {
 	c.mu.byName = make(map[string]*index)
 	var content catalogContent
-	if _, err := c.node.dir.readSealed(catalogFile, &content); err != nil {
+	if err := c.node.dir.readCatalog(&content); err != nil {
 		return err
 	}
 	for _, e := range content.Indexes {
@@ -101,6 +104,16 @@ func (c *catalog) load() error {
 			continue
 		}
 		c.mu.byName[e.Name] = c.newIndex(e)
+	}
+	folders, err := c.node.dir.folders()
+	if err != nil {
+		return err
+	}
+	for _, f := range folders {
+		if !slices.ContainsFunc(content.Indexes, func(e catalogEntry) bool { return e.Dir == f }) {
+			c.unlisted = append(c.unlisted, f)
+			c.node.log.Warn("folder of an index that is not in the catalog; it is left alone", "folder", path.Join(indexesDir, f))
+		}
 	}
 	return nil
 }

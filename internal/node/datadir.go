@@ -155,8 +155,44 @@ func (d *dataDir) identity() (identity, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return identity{}, dirError(d.file(catalogFile), err)
 	}
+	// Nothing is written into a folder that cannot be used.
+	if err := d.readCatalog(new(catalogContent)); err != nil {
+		return identity{}, err
+	}
 	id = identity{ID: newUUID(), Created: time.Now().UTC().Truncate(time.Second)}
 	return id, d.writeSealed(identityFile, id)
+}
+
+// folders returns the names of the folders of indexes, whether the catalog has them or not, ascending.
+func (d *dataDir) folders() ([]string, error) {
+	entries, err := d.fs.ReadDir(d.file(indexesDir))
+	if err != nil {
+		return nil, dirError(d.file(indexesDir), err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.Dir {
+			names = append(names, e.Name)
+		}
+	}
+	return names, nil
+}
+
+// readCatalog reads catalog.json. It is written before the first folder of an index is made: where there are folders and no
+// catalog, it was lost, and beginning without it would look like an empty node.
+func (d *dataDir) readCatalog(out *catalogContent) error {
+	found, err := d.readSealed(catalogFile, out)
+	if found || err != nil {
+		return err
+	}
+	folders, err := d.folders()
+	if err != nil || len(folders) == 0 {
+		return err
+	}
+	return &DataDirError{
+		Path: d.file(catalogFile), Reason: ErrDirDamaged, Detail: fmt.Sprintf("the file is missing but %s has %d folders of indexes", indexesDir, len(folders)),
+		Advice: "restore the file from a copy; to begin without these indexes, move their folders elsewhere",
+	}
 }
 
 func damaged(p, detail string) error {

@@ -144,6 +144,67 @@ func TestLostIdentity(t *testing.T) {
 	checkDirError(t, err, ErrDirDamaged, filepath.Join(dir, identityFile))
 }
 
+// TestLostCatalog takes catalog.json away from indexes: the node must not begin as an empty one.
+func TestLostCatalog(t *testing.T) {
+	for _, lost := range [][]string{{catalogFile}, {catalogFile, identityFile}} {
+		dir := t.TempDir()
+		s := newServer(t, Config{DataDir: dir})
+		s.put("default", `{"id":"1","t":"x"}`)
+		if err := s.node.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		away := t.TempDir()
+		for _, name := range lost {
+			if err := os.Rename(filepath.Join(dir, name), filepath.Join(away, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 { // the first refusal must not make what the second start would take for whole
+			_, err := New(Config{DataDir: dir})
+			checkDirError(t, err, ErrDirDamaged, filepath.Join(dir, catalogFile))
+			if !strings.Contains(err.Error(), "restore the file") {
+				t.Errorf("%v does not say what to do", err)
+			}
+		}
+		for _, name := range lost {
+			if err := os.Rename(filepath.Join(away, name), filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again := newServer(t, Config{DataDir: dir})
+		if _, total := again.ids("/search?q=x"); total != 1 {
+			t.Errorf("with the catalog back: %v documents", total)
+		}
+	}
+}
+
+func TestUnlistedFolderIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	s := newServer(t, Config{DataDir: dir})
+	s.put("default", `{"id":"1"}`)
+	if got := s.do("GET", "/readyz", "", "").want(200).json()["indexes"].(map[string]any)["unlisted"].([]any); len(got) != 0 {
+		t.Errorf("unlisted %v", got)
+	}
+	if err := s.node.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	stray := newUUID()
+	if err := os.Mkdir(filepath.Join(dir, indexesDir, stray), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	s = newServer(t, Config{DataDir: dir, Log: textLogger(&log)})
+	if got := s.do("GET", "/readyz", "", "").want(200).json()["indexes"].(map[string]any)["unlisted"].([]any); len(got) != 1 || got[0] != stray {
+		t.Errorf("unlisted %v", got)
+	}
+	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), stray) {
+		t.Errorf("log %s", log.String())
+	}
+	if _, err := os.Stat(filepath.Join(dir, indexesDir, stray)); err != nil {
+		t.Errorf("the folder was not left alone: %v", err)
+	}
+}
+
 // failingFS fails every change with one error.
 type failingFS struct {
 	vfs.FS

@@ -16,6 +16,7 @@ type Readiness struct {
 	Open     int            // indexes that answer
 	Failed   []IndexFailure // indexes that could not be opened, by name
 	ReadOnly []string       // indexes that answer searches but take no writes, by name
+	Unlisted []string       // folders below indexes/ of the data folder that the catalog did not name at start
 }
 
 // IndexFailure is an index that answers 503, and why, in words without paths.
@@ -23,7 +24,7 @@ type IndexFailure struct{ Index, Reason string }
 
 // Ready tells how far the node is.
 func (n *Node) Ready() Readiness {
-	r := Readiness{Closing: n.drain.begun()}
+	r := Readiness{Closing: n.drain.begun(), Unlisted: n.catalog.unlisted}
 	for _, i := range n.catalog.list() {
 		r.Total++
 		select {
@@ -76,6 +77,8 @@ func (n *Node) readyz(c *call) *api.Problem {
 	}
 	b = append(b, `],"read_only":`...)
 	b = api.AppendStrings(b, r.ReadOnly)
+	b = append(b, `,"unlisted":`...)
+	b = api.AppendStrings(b, r.Unlisted)
 	b = append(b, '}')
 	switch {
 	case r.Closing:
