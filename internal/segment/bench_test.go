@@ -285,6 +285,46 @@ func (c *debian) lists(r *Reader, lo, hi int) (ps []Postings, postings int) {
 	return ps, postings
 }
 
+// BenchmarkPrefix expands prefixes of two letters and opens the list of every term.
+func BenchmarkPrefix(b *testing.B) {
+	c := getDebian(b)
+	r := c.open(b, false)
+	var prefixes [][]byte
+	for _, t := range c.terms {
+		if len(t) >= 2 && (len(prefixes) == 0 || string(prefixes[len(prefixes)-1]) != t[:2]) {
+			prefixes = append(prefixes, []byte(t[:2]))
+		}
+	}
+	run := func(name string, expand func(prefix []byte) int) {
+		b.Run(name, func(b *testing.B) {
+			n := 0
+			for b.Loop() {
+				for _, p := range prefixes {
+					n += expand(p)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/term")
+		})
+	}
+	run("scan-and-look-up", func(prefix []byte) (n int) {
+		if err := r.ScanTerms(0, prefix, func(term []byte, _ uint32) bool {
+			if _, ok := r.Postings(0, term); ok {
+				n++
+			}
+			return true
+		}); err != nil {
+			b.Fatal(err)
+		}
+		return n
+	})
+	run("scan-postings", func(prefix []byte) (n int) {
+		if err := r.ScanPostings(0, prefix, func([]byte, Postings) bool { n++; return true }); err != nil {
+			b.Fatal(err)
+		}
+		return n
+	})
+}
+
 func BenchmarkDecode(b *testing.B) {
 	c := getDebian(b)
 	r := c.open(b, false)

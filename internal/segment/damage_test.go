@@ -125,6 +125,14 @@ func exercise(r *Reader) {
 		}); err != nil && !errors.Is(err, ErrCorrupt) {
 			panic(err)
 		}
+		terms = 0
+		if err := r.ScanPostings(m.ID, nil, func(_ []byte, p Postings) bool {
+			list(&p)
+			terms++
+			return terms < most
+		}); err != nil && !errors.Is(err, ErrCorrupt) {
+			panic(err)
+		}
 		for _, t := range []string{"", "t1", "t2", "zzz"} {
 			if p, ok := r.Postings(m.ID, []byte(t)); ok {
 				list(&p)

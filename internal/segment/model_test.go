@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sort"
+	"strings"
 	"testing"
 )
 
@@ -365,6 +367,7 @@ func (m *model) checkText(t testing.TB, r *Reader, f modelField) {
 			t.Fatalf("field %d: ScanTerms(%q): %v: %d terms, want %d", f.meta.ID, prefix, err, len(got), len(want))
 		}
 	}
+	m.checkScanPostings(t, r, f, names, lists, lens)
 	for _, name := range names {
 		p, ok := r.Postings(f.meta.ID, []byte(name))
 		if !ok {
@@ -377,6 +380,40 @@ func (m *model) checkText(t testing.TB, r *Reader, f modelField) {
 		for _, other := range []string{name + "\x00", name + "x", name[:len(name)-1], "~"} {
 			if _, ok := r.Postings(f.meta.ID, []byte(other)); ok != (lists[other] != nil) {
 				t.Fatalf("field %d: Postings(%q) = %v", f.meta.ID, other, ok)
+			}
+		}
+	}
+}
+
+// checkScanPostings compares what a scan hands over with what is there to be found.
+func (m *model) checkScanPostings(t testing.TB, r *Reader, f modelField, names []string, lists map[string][]uint32, lens []uint16) {
+	t.Helper()
+	for _, prefix := range []string{"", "a", "t1", "zz"} {
+		var want []string
+		for _, n := range names {
+			if strings.HasPrefix(n, prefix) {
+				want = append(want, n)
+			}
+		}
+		most := len(want)
+		if prefix == "t1" {
+			most = (len(want) + 1) / 2 // and stop
+		}
+		var got []string
+		var kept []Postings
+		if err := r.ScanPostings(f.meta.ID, []byte(prefix), func(term []byte, p Postings) bool {
+			got, kept = append(got, string(term)), append(kept, p)
+			return len(got) < most
+		}); err != nil || !slices.Equal(got, want[:most]) {
+			t.Fatalf("field %d: ScanPostings(%q): %v: terms %q, want %q", f.meta.ID, prefix, err, got, want[:most])
+		}
+		for i := range kept { // lists outlive the scan
+			p, ok := r.Postings(f.meta.ID, []byte(got[i]))
+			if !ok || !reflect.DeepEqual(p, kept[i]) {
+				t.Fatalf("field %d: ScanPostings(%q): list of %q differs from the one that is looked up", f.meta.ID, prefix, got[i])
+			}
+			if i%7 == 0 {
+				m.checkList(t, &kept[i], f, got[i], lists[got[i]], lens)
 			}
 		}
 	}

@@ -499,6 +499,16 @@ func (r *Reader) ScanTerms(field int, prefix []byte, fn func(term []byte, df uin
 	return f.scan(prefix, fn)
 }
 
+// ScanPostings is ScanTerms with the list of each term, at no search for it. A list lives as long as the reader, the term's
+// bytes only until fn returns.
+func (r *Reader) ScanPostings(field int, prefix []byte, fn func(term []byte, p Postings) bool) error {
+	f := r.parts(field).inv
+	if f == nil {
+		return nil
+	}
+	return f.scanPostings(prefix, fn)
+}
+
 // Lengths holds the number of tokens of each document in the field; nil if the field has no inverted index.
 func (r *Reader) Lengths(field int) []uint16 {
 	f := r.parts(field).inv

@@ -180,6 +180,28 @@ func (f *invField) scan(prefix []byte, fn func(term []byte, df uint32) bool) err
 	return nil
 }
 
+// scanPostings is scan with the list of each term.
+func (f *invField) scanPostings(prefix []byte, fn func(term []byte, p Postings) bool) error {
+	var tc termCursor
+	var p Postings
+	tc.seek(f, prefix)
+	for tc.next() {
+		if !bytes.HasPrefix(tc.term(), prefix) {
+			return nil
+		}
+		if !tc.postings(&p) {
+			return p.err
+		}
+		if !fn(tc.term(), p) {
+			return nil
+		}
+	}
+	if tc.c.bad {
+		return f.terms.sec.r.Err()
+	}
+	return nil
+}
+
 // appendMeta appends the payload of a term with a list of n bytes.
 func appendMeta(pay []byte, df uint32, n int) []byte {
 	pay = binary.AppendUvarint(pay, uint64(df)<<1)

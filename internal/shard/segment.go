@@ -138,6 +138,11 @@ func (l *segmentLeaf) ScanTerms(field int, prefix []byte, fn func(term []byte, d
 	return l.f.r.ScanTerms(field, prefix, fn)
 }
 
+// ScanPostings is ScanTerms with the list of each term; see segment.Reader.
+func (l *segmentLeaf) ScanPostings(field int, prefix []byte, fn func(term []byte, p segment.Postings) bool) error {
+	return l.f.r.ScanPostings(field, prefix, fn)
+}
+
 func (l *segmentLeaf) Lengths(field int) []uint16 { return l.f.r.Lengths(field) }
 
 func (l *segmentLeaf) Present(field int) func(doc uint32) bool {

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/text"
 	"github.com/weft-search/weft/internal/vfs"
@@ -187,8 +188,25 @@ func (m model) verify(t testing.TB, sn *Snapshot) {
 		}
 		seen := map[string]bool{}
 		for _, l := range sn.Leaves() {
-			if err := l.ScanTerms(field, nil, func(term []byte, _ uint32) bool { seen[string(term)] = true; return true }); err != nil {
+			var scanned []string
+			if err := l.ScanTerms(field, nil, func(term []byte, df uint32) bool {
+				seen[string(term)] = true
+				scanned = append(scanned, fmt.Sprint(string(term), df))
+				return true
+			}); err != nil {
 				t.Fatal(err)
+			}
+			// Every leaf also hands over the lists as it scans.
+			if err := l.(interface {
+				ScanPostings(field int, prefix []byte, fn func([]byte, segment.Postings) bool) error
+			}).ScanPostings(field, nil, func(term []byte, p segment.Postings) bool {
+				if len(scanned) == 0 || scanned[0] != fmt.Sprint(string(term), p.DocFreq()) {
+					t.Fatalf("field %d: scan of postings gives term %q with %d, the scan of terms goes on with %q", field, term, p.DocFreq(), scanned)
+				}
+				scanned = scanned[1:]
+				return true
+			}); err != nil || len(scanned) > 0 {
+				t.Fatalf("field %d: scan of postings: %v; it leaves out %q", field, err, scanned)
 			}
 		}
 		for term := range dfs[field] {

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/text"
 )
@@ -128,6 +130,26 @@ func checkView(t testing.TB, v *View, docs []*schema.Document, dead map[uint32]b
 		}
 		if len(got) != len(want) {
 			t.Fatalf("field %d: %d terms, want %d", field, len(got), len(want))
+		}
+		var scanned []string
+		if err := v.ScanPostings(field, []byte("t"), func(term []byte, p segment.Postings) bool {
+			one, ok := v.Postings(field, term)
+			if !ok || !reflect.DeepEqual(p, one) {
+				t.Fatalf("term %q: the scan's list differs from the one that is looked up", term)
+			}
+			scanned = append(scanned, string(term))
+			return len(scanned) < 50
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var asked []string
+		for _, term := range slices.Sorted(maps.Keys(want)) {
+			if strings.HasPrefix(term, "t") && len(asked) < 50 {
+				asked = append(asked, term)
+			}
+		}
+		if !slices.Equal(scanned, asked) {
+			t.Fatalf("field %d: scan of postings gives %q, want %q", field, scanned, asked)
 		}
 		for term, l := range want {
 			if got[term] != len(l) {

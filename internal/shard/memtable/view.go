@@ -166,19 +166,7 @@ func (v *View) first(e *entry) uint32 {
 // ScanTerms calls fn for each term with the prefix, ascending, with its physical document frequency.
 func (v *View) ScanTerms(field int, prefix []byte, fn func(term []byte, df uint32) bool) error {
 	f := v.field(field)
-	if f == nil || !f.indexed {
-		return nil
-	}
-	// A scan over all terms costs a few nanoseconds each; only what it finds is sorted.
-	var found []uint32
-	for i := range f.terms {
-		e := &f.terms[i]
-		if int(e.size) >= len(prefix) && bytes.HasPrefix(v.c.bytes(e.term, uint32(e.size)), prefix) && v.first(e) < v.n {
-			found = append(found, uint32(i))
-		}
-	}
-	sortEntries(v.c, f.terms, found)
-	for _, i := range found {
+	for _, i := range v.termsWith(f, prefix) {
 		e := &f.terms[i]
 		df, _ := e.load()
 		if v.all != v.n || df > 1 {
@@ -193,6 +181,37 @@ func (v *View) ScanTerms(field int, prefix []byte, fn func(term []byte, df uint3
 		}
 	}
 	return nil
+}
+
+// ScanPostings is ScanTerms with the list of each term, which is fn's to keep, at no search for it.
+func (v *View) ScanPostings(field int, prefix []byte, fn func(term []byte, p segment.Postings) bool) error {
+	f := v.field(field)
+	for _, i := range v.termsWith(f, prefix) {
+		l, borrowed := v.t.cache.get(v, f, field, i)
+		l = l.own(borrowed)
+		e := &f.terms[i]
+		if !fn(v.c.bytes(e.term, uint32(e.size)), segment.ArrayPostings(l.docs, l.freqs, l.positions)) {
+			break
+		}
+	}
+	return nil
+}
+
+// termsWith returns the numbers of the view's terms with the prefix, in the order of the terms.
+func (v *View) termsWith(f *fieldView, prefix []byte) []uint32 {
+	if f == nil || !f.indexed {
+		return nil
+	}
+	// A scan over all terms costs a few nanoseconds each; only what it finds is sorted.
+	var found []uint32
+	for i := range f.terms {
+		e := &f.terms[i]
+		if int(e.size) >= len(prefix) && bytes.HasPrefix(v.c.bytes(e.term, uint32(e.size)), prefix) && v.first(e) < v.n {
+			found = append(found, uint32(i))
+		}
+	}
+	sortEntries(v.c, f.terms, found)
+	return found
 }
 
 // Lengths holds the tokens of each document in the field.
