@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/shard/exec"
 )
@@ -155,8 +156,8 @@ const maxCheckedTerms = 20000
 func checkTerms(ctx context.Context, i int, l exec.Leaf, field int, live bitset.Set, report func(string, ...any)) error {
 	var terms []string
 	var dfs []uint32
-	if err := l.ScanTerms(field, nil, func(term []byte, df uint32) bool {
-		terms, dfs = append(terms, string(term)), append(dfs, df)
+	if err := l.ScanPostings(field, nil, func(term []byte, p segment.Postings) bool {
+		terms, dfs = append(terms, string(term)), append(dfs, uint32(p.DocFreq()))
 		return len(terms) < maxCheckedTerms
 	}); err != nil {
 		report("leaf %d field %d: scan terms: %w", i, field, err)

@@ -30,9 +30,9 @@ type Leaf interface {
 	DocFreq(field int, term []byte) (uint64, error)
 	// Postings finds the list of a term; it may name dead documents.
 	Postings(field int, term []byte) (segment.Postings, bool)
-	// ScanTerms calls fn for each term with the prefix, ascending, with its physical document frequency, until fn returns
-	// false. The bytes of the term die when fn returns.
-	ScanTerms(field int, prefix []byte, fn func(term []byte, df uint32) bool) error
+	// ScanPostings calls fn for each term with the prefix, ascending, with its list, until fn returns false. The bytes of the term
+	// die when fn returns; the list does not.
+	ScanPostings(field int, prefix []byte, fn func(term []byte, p segment.Postings) bool) error
 	// Lengths holds the tokens of each document in the field, for every document number; nil if the leaf has none.
 	Lengths(field int) []uint16
 	// Present returns a test for documents that have a value for the field; nil when none has.

@@ -138,9 +138,10 @@ func (l *memLeaf) Postings(f int, tk []byte) (segment.Postings, bool) {
 	return segment.ArrayPostings(pl.docs, pl.freqs, pl.pos), true
 }
 
-func (l *memLeaf) ScanTerms(f int, prefix []byte, fn func([]byte, uint32) bool) error {
+func (l *memLeaf) ScanPostings(f int, prefix []byte, fn func([]byte, segment.Postings) bool) error {
 	for _, tk := range l.sorted[f] {
-		if strings.HasPrefix(tk, string(prefix)) && !fn([]byte(tk), uint32(len(l.terms[f][tk].docs))) {
+		pl := l.terms[f][tk]
+		if strings.HasPrefix(tk, string(prefix)) && !fn([]byte(tk), segment.ArrayPostings(pl.docs, pl.freqs, pl.pos)) {
 			break
 		}
 	}

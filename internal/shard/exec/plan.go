@@ -66,7 +66,7 @@ type node struct {
 	offs []uint32
 	slop uint32
 	text string   // kindPrefix: the normalised prefix
-	rest []string // kindPrefix: expansions that match without a score
+	rest [][]byte // kindPrefix: expansions that match without a score
 
 	rep float32 // kindTerm of a match: how often the token stands in the query text; 1 elsewhere
 
@@ -452,15 +452,11 @@ func (s *searcher) statistics() error {
 		}
 		s.params[f].k1, s.params[f].b, s.params[f].avg = fd.K1, fd.B, score.AvgLen(st)
 	}
-	nl := len(s.leaves)
 	for i := range s.terms {
 		t := &s.terms[i]
 		t.df = 0
 		if t.posts == nil {
-			s.postArena = slices.Grow(s.postArena, nl)
-			at := len(s.postArena)
-			s.postArena = s.postArena[:at+nl]
-			t.posts = s.postArena[at : at+nl : at+nl]
+			t.posts = s.leafLists()
 			for li, l := range s.leaves {
 				t.posts[li].p, t.posts[li].ok = l.Postings(t.field, t.bytes)
 			}
@@ -500,56 +496,137 @@ func (s *searcher) liveDF(l Leaf, t *term, li int) (uint64, error) {
 	return l.DocFreq(t.field, t.bytes)
 }
 
+// expansion is one term of a prefix.
+type expansion struct {
+	text  []byte
+	df    uint64         // physical, over the leaves
+	posts []leafPostings // one for each leaf, nil: not kept
+}
+
+type leafExpansion struct {
+	text []byte
+	p    segment.Postings
+	df   uint64
+	kept bool
+}
+
+// keepLists is how many terms of a prefix keep their lists from the scan; those of others are looked up when they score.
+const keepLists = 2 * MaxPrefixTerms
+
 // expand finds every term of a prefix on any leaf and chooses those that score: the MaxPrefixTerms of highest global document
 // frequency, of equals the first in byte order. With external statistics the choice is made among all the terms that those
 // list, so that every shard makes the same. The other terms match and add nothing.
 func (s *searcher) expand(n *node) error {
-	field := s.schema.Fields[n.field].Name
-	seen := map[string]uint64{}
-	var failed error
-	for _, l := range s.leaves {
-		err := l.ScanTerms(n.field, []byte(n.text), func(t []byte, df uint32) bool {
-			if failed = s.check(16); failed != nil {
-				return false
-			}
-			seen[string(t)] += uint64(df)
-			if len(seen) > MaxPrefixExpansions {
-				failed = &QueryError{
-					Code: "prefix_too_broad", Field: field,
-					Reason: fmt.Sprintf("prefix %q has more than %d terms; write more of the word", n.text, MaxPrefixExpansions),
-				}
-			}
-			return failed == nil
-		})
-		if err != nil {
-			return fmt.Errorf("expand prefix of field %q: %w", field, err)
-		}
-		if failed != nil {
-			return failed
-		}
+	all, err := s.scan(n)
+	if err != nil {
+		return err
 	}
-	words := make([]string, 0, len(seen))
-	for w := range seen {
-		words = append(words, w)
-	}
-	slices.Sort(words)
-	keep, err := s.scoring(n, words)
+	keep, err := s.scoring(n, all)
 	if err != nil {
 		return err
 	}
 	n.list, n.rest = nil, nil
-	for _, w := range words {
-		if keep == nil || keep[w] {
-			n.list = append(n.list, s.newTerm(n.field, []byte(w)))
-		} else {
-			n.rest = append(n.rest, w)
+	for i := range all {
+		e := &all[i]
+		if keep != nil && !keep[string(e.text)] {
+			n.rest = append(n.rest, e.text)
+			continue
 		}
+		s.terms = append(s.terms, term{field: n.field, bytes: e.text, posts: e.posts})
+		n.list = append(n.list, len(s.terms)-1)
 	}
 	return nil
 }
 
+// scan lists the terms of a prefix over all leaves, ascending.
+func (s *searcher) scan(n *node) ([]expansion, error) {
+	field := s.schema.Fields[n.field].Name
+	for len(s.found) < len(s.leaves) {
+		s.found = append(s.found, nil)
+	}
+	lists := s.found[:len(s.leaves)]
+	for li := range lists {
+		lists[li] = lists[li][:0]
+	}
+	total := 0
+	var failed error
+	for li, l := range s.leaves {
+		err := l.ScanPostings(n.field, []byte(n.text), func(t []byte, p segment.Postings) bool {
+			if failed = s.check(16); failed != nil {
+				return false
+			}
+			if total++; total > MaxPrefixExpansions {
+				failed = &QueryError{
+					Code: "prefix_too_broad", Field: field,
+					Reason: fmt.Sprintf("prefix %q has more than %d terms; write more of the word", n.text, MaxPrefixExpansions),
+				}
+				return false
+			}
+			at := len(s.arena)
+			s.arena = append(s.arena, t...)
+			e := leafExpansion{text: s.arena[at:len(s.arena):len(s.arena)], df: uint64(p.DocFreq())}
+			if len(lists[li]) < keepLists {
+				e.p, e.kept = p, true
+			}
+			lists[li] = append(lists[li], e)
+			return true
+		})
+		if err != nil {
+			return nil, fmt.Errorf("expand prefix of field %q: %w", field, err)
+		}
+		if failed != nil {
+			return nil, failed
+		}
+	}
+	out := s.union[:0]
+	defer func() { s.union = out }()
+	at := make([]int, len(lists))
+	for {
+		var least []byte
+		for li, list := range lists {
+			if at[li] < len(list) && (least == nil || bytes.Compare(list[at[li]].text, least) < 0) {
+				least = list[at[li]].text
+			}
+		}
+		if least == nil {
+			return out, nil
+		}
+		e := expansion{text: least}
+		whole := len(out) < keepLists
+		if whole {
+			e.posts = s.leafLists()
+		}
+		for li, list := range lists {
+			if at[li] == len(list) || !bytes.Equal(list[at[li]].text, least) {
+				continue
+			}
+			le := &list[at[li]]
+			at[li]++
+			e.df += le.df
+			if whole = whole && le.kept; whole {
+				e.posts[li] = leafPostings{true, le.p}
+			}
+		}
+		if !whole {
+			e.posts = nil
+		}
+		out = append(out, e)
+	}
+}
+
+// leafLists returns room for the lists of a term on every leaf.
+func (s *searcher) leafLists() []leafPostings {
+	nl := len(s.leaves)
+	s.postArena = slices.Grow(s.postArena, nl)
+	at := len(s.postArena)
+	s.postArena = s.postArena[:at+nl]
+	out := s.postArena[at : at+nl : at+nl]
+	clear(out)
+	return out
+}
+
 // scoring returns the terms of a prefix that score; nil means all.
-func (s *searcher) scoring(n *node, words []string) (map[string]bool, error) {
+func (s *searcher) scoring(n *node, terms []expansion) (map[string]bool, error) {
 	type cand struct {
 		text string
 		df   uint64
@@ -563,22 +640,29 @@ func (s *searcher) scoring(n *node, words []string) (map[string]bool, error) {
 			}
 		}
 	} else {
-		if len(words) <= MaxPrefixTerms || s.collect != nil {
+		if len(terms) <= MaxPrefixTerms || s.collect != nil {
 			return nil, nil // a coordinator chooses when it has everybody's
 		}
-		for _, w := range words {
-			var df uint64
-			for _, l := range s.leaves {
-				d, err := l.DocFreq(n.field, []byte(w))
-				if err != nil {
+		dead := false
+		for _, l := range s.leaves {
+			dead = dead || l.Live() != nil
+		}
+		for i := range terms {
+			df := terms[i].df
+			if dead {
+				df = 0
+				for _, l := range s.leaves {
+					d, err := l.DocFreq(n.field, terms[i].text)
+					if err != nil {
+						return nil, err
+					}
+					df += d
+				}
+				if err := s.check(64); err != nil {
 					return nil, err
 				}
-				df += d
 			}
-			if err := s.check(64); err != nil {
-				return nil, err
-			}
-			all = append(all, cand{w, df})
+			all = append(all, cand{string(terms[i].text), df})
 		}
 	}
 	if len(all) > MaxPrefixTerms {

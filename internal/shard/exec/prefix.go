@@ -21,8 +21,7 @@ func (s *searcher) prefixIter(l Leaf, li int, n *node) (iterator, error) {
 			if err := s.check(segment.BlockSize); err != nil {
 				return nil, err
 			}
-			k := c.post.Docs(b, &s.docsScr)
-			c.post.Freqs(b, &s.freqsScr)
+			k := c.post.DocsFreqs(b, &s.docsScr, &s.freqsScr)
 			for i := 0; i < k; i++ {
 				d := s.docsScr[i]
 				set.docs[d>>6] |= 1 << (d & 63)
@@ -75,7 +74,7 @@ func (s *searcher) addRest(set bitset.Set, l Leaf, n *node) error {
 		if err := s.check(16); err != nil {
 			return err
 		}
-		if p, ok := l.Postings(n.field, []byte(w)); ok {
+		if p, ok := l.Postings(n.field, w); ok {
 			if err := s.addBits(set, &p); err != nil {
 				return err
 			}

@@ -48,6 +48,8 @@ type searcher struct {
 	nodes []*node // reused from search to search; the first inUse are this one's
 	inUse int
 	sh    shape
+	found [][]leafExpansion // terms of a prefix by leaf
+	union []expansion       // and over all
 
 	top    topk
 	slack  float32
@@ -97,6 +99,18 @@ func (s *searcher) release() {
 		*n = node{must: n.must[:0], should: n.should[:0], not: n.not[:0], filter: n.filter[:0]}
 	}
 	s.inUse = 0
+	for i := range s.found { // what a broad prefix needed is not kept
+		if cap(s.found[i]) > 4*keepLists {
+			s.found[i] = nil
+		}
+		clear(s.found[i])
+		s.found[i] = s.found[i][:0]
+	}
+	if cap(s.union) > 4*keepLists {
+		s.union = nil
+	}
+	clear(s.union)
+	s.union = s.union[:0]
 	s.sh = shape{req: s.sh.req[:0], fil: s.sh.fil[:0], opt: s.sh.opt[:0], not: s.sh.not[:0]}
 	s.top.leaves = nil
 	s.slotCur = s.slotCur[:0]
