@@ -164,6 +164,9 @@ func tryDamaged(t testing.TB, b []byte) {
 		return
 	}
 	exercise(r)
+	if err := r.DeepVerify(context.Background()); err != nil && !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("untyped error of a deep check: %v", err)
+	}
 	if err := Describe(io.Discard, r); err != nil {
 		t.Fatal(err)
 	}
