@@ -158,6 +158,28 @@ func TestBadInput(t *testing.T) {
 	s.do("GET", "/indexes/new", "", "").problem(404, api.IndexNotFound)
 }
 
+// TestWrongContentTypeSaysWhatToSend: -d of curl sends the type of a form.
+func TestWrongContentTypeSaysWhatToSend(t *testing.T) {
+	s := newServer(t, Config{})
+	for target, want := range map[string]string{"/index": "application/json", "/search": "application/json", "/index/bulk": "application/x-ndjson"} {
+		p := s.do("POST", target, "application/x-www-form-urlencoded", `{"id":"1"}`).problem(415, api.UnsupportedMediaType)
+		if detail := p["detail"].(string); !strings.Contains(detail, "-H 'Content-Type: "+want+"'") || !strings.Contains(detail, "curl adds") {
+			t.Errorf("%s: detail %q", target, detail)
+		}
+	}
+}
+
+func TestProblemsOfAQueryNameTheField(t *testing.T) {
+	s := newServer(t, Config{})
+	s.put("default", `{"id":"1","n":1}`)
+	for q, field := range map[string]string{"colour:red": "colour", "a+AND+_exists_:size.w": "size.w", "n:%5Ba+TO+b%5D": "n"} {
+		p := s.do("GET", "/search?q="+q, "", "").want(400).json()
+		if p["field"] != field || !strings.Contains(p["detail"].(string), `field "`+field+`"`) {
+			t.Errorf("%s: field %v, detail %v", q, p["field"], p["detail"])
+		}
+	}
+}
+
 func TestContentEncodingIsRefused(t *testing.T) {
 	s := newServer(t, Config{})
 	h := http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}

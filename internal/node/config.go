@@ -30,6 +30,9 @@ type Config struct {
 	Metrics *obs.Metrics
 	// SlowSearch is the time from which a search is logged as slow, without its text. Negative: never.
 	SlowSearch time.Duration
+	// LameDuck is how long Close goes on as before, but for /readyz, which answers 503: whoever sends traffic here learns of the end
+	// while nothing fails yet. Zero: not at all.
+	LameDuck time.Duration
 
 	Limits Limits
 	Engine Engine
@@ -66,7 +69,7 @@ type Limits struct {
 	SchemaBytes   int64 // body of PUT /indexes
 	ReplyBytes    int64 // sources in one reply to a search
 	URLBytes      int   // request target
-	HeaderBytes   int   // all headers of a request
+	HeaderBytes   int   // all headers of a request; above twice this and URLBytes the connection ends without a problem document
 	BulkErrors    int   // rejected documents listed in one bulk reply
 	BulkIDs       int   // distinct ids a bulk remembers to count duplicates exactly
 
@@ -166,6 +169,7 @@ func (c Config) validate() error {
 		{"bulk stall", int64(l.BulkStall)},
 		{"reply time", int64(l.ReplyTime)},
 		{"idle time", int64(l.IdleTime)},
+		{"lame duck", int64(c.LameDuck)},
 		{"memtable bytes", c.Engine.MemtableBytes},
 		{"all memtable bytes", c.Engine.AllMemtableBytes},
 		{"open at once", int64(c.Engine.OpenAtOnce)},

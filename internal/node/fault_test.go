@@ -60,6 +60,10 @@ func TestFailingDisk(t *testing.T) {
 			if got := string(s.do("GET", "/readyz", "", "").want(200).body); !strings.Contains(got, `"read_only":["default"]`) {
 				t.Errorf("%s", got)
 			}
+			ends := map[api.Code]string{api.ReadOnly: "after the restart", api.DiskFull: "by themselves"}[tt.code]
+			if got := s.do("GET", "/indexes/default", "", "").want(200).json(); got["state"] != "read_only" || !strings.Contains(got["reason"].(string), ends) {
+				t.Errorf("state %v, reason %v", got["state"], got["reason"])
+			}
 			if got := string(s.do("GET", "/metrics", "", "").want(200).body); !strings.Contains(got, `weft_index_read_only{index="default"} 1`) {
 				t.Error("the metrics do not tell")
 			}
@@ -80,7 +84,13 @@ func TestUnknownOutcomeOfADeletion(t *testing.T) {
 	dir, disk := t.TempDir(), faultfs.New(vfs.OS)
 	s := newServer(t, Config{DataDir: dir, FS: disk})
 	s.put("default", `{"id":"1","t":"old"}`)
-	disk.Inject(faultfs.Nth(1, faultfs.SyncDir, faultfs.IOError))
+	once := faultfs.Nth(1, faultfs.SyncDir, faultfs.IOError)
+	disk.Inject(func(op faultfs.Op) *faultfs.Fault {
+		if op.Path != dir {
+			return nil // the index syncs folders of its own in the background
+		}
+		return once(op)
+	})
 	if p := s.do("DELETE", "/indexes/default", "", "").problem(503, api.ReadOnly); !strings.Contains(p["detail"].(string), "not known") {
 		t.Errorf("%v", p["detail"])
 	}
@@ -93,6 +103,33 @@ func TestUnknownOutcomeOfADeletion(t *testing.T) {
 	again := newServer(t, Config{DataDir: dir})
 	if ids, total := again.ids("/search"); total != 1 || ids[0] != "2" {
 		t.Errorf("after a restart: %v", ids)
+	}
+}
+
+// TestNameUsedAgainBesideItsDeletion: the folders that are being removed and the live one come in any order.
+func TestNameUsedAgainBesideItsDeletion(t *testing.T) {
+	for range 8 { // the order of the entries is that of random folder names
+		dir := t.TempDir()
+		s := newServer(t, Config{DataDir: dir})
+		s.put("default", `{"id":"2","t":"new"}`)
+		s.node.catalog.change.Lock()
+		for range 2 {
+			err := s.node.catalog.write(func(map[string]catalogEntry) {}, &catalogEntry{Name: "default", Dir: newUUID(), Deleting: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.node.catalog.change.Unlock()
+		if err := s.node.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		again := newServer(t, Config{DataDir: dir})
+		if _, total := again.ids("/search?q=new"); total != 1 {
+			t.Errorf("%v documents", total)
+		}
+		if err := again.node.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

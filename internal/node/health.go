@@ -11,7 +11,7 @@ import (
 // Readiness is how far a node is with taking calls.
 type Readiness struct {
 	Ready    bool           // every index is open or has failed to open, and the node is not closing
-	Closing  bool           // Close was called
+	Closing  bool           // Close was called; calls may still be answered for Config.LameDuck
 	Total    int            // indexes of the catalog
 	Open     int            // indexes that answer
 	Failed   []IndexFailure // indexes that could not be opened, by name
@@ -24,7 +24,7 @@ type IndexFailure struct{ Index, Reason string }
 
 // Ready tells how far the node is.
 func (n *Node) Ready() Readiness {
-	r := Readiness{Closing: n.drain.begun(), Unlisted: n.catalog.unlisted}
+	r := Readiness{Closing: n.drain.announced(), Unlisted: n.catalog.unlisted}
 	for _, i := range n.catalog.list() {
 		r.Total++
 		select {
@@ -110,6 +110,7 @@ func (n *Node) samples(emit func(obs.IndexSample)) {
 			SegmentBytes: uint64(st.SegmentBytes), MemtableDocs: st.MemtableDocs, MemtableBytes: uint64(st.MemtableBytes), LogBytes: uint64(st.LogBytes),
 			LogRecords: st.LastSeq, Flushes: st.Flushes, FlushedBytes: uint64(st.FlushedBytes), FlushFailures: st.FlushFailures,
 			Merges: st.Merges, MergedBytes: uint64(st.MergedBytes), MergeFailures: st.MergeFailures, WriteRefusals: st.Refused,
+			LogAppends: st.LogRecords, LogSyncs: st.LogSyncs, LogSyncTime: st.LogSyncTime, FlushTime: st.FlushTime, MergeTime: st.MergeTime,
 		})
 	}
 }

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/weft-search/weft/internal/node/api"
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/text"
 )
 
@@ -92,7 +95,9 @@ func (n *Node) readSchema(c *call, name, kind string, body []byte) (*schema.Sche
 	return sch, nil
 }
 
-// extend adds the fields of a schema that the index lacks; a field that differs is a conflict. What the index has over it stays.
+// extend adds the fields of a schema that the index lacks. What differs is a conflict, and nothing is added; what the index has
+// over the schema stays. So do options that the schema says nothing of: an index that infers its fields can be given a declared
+// one without a word about the rest.
 func (n *Node) extend(c *call, l lease, sch *schema.Schema) *api.Problem {
 	have := l.eng.Schema()
 	key := have.PrimaryField()
@@ -102,6 +107,9 @@ func (n *Node) extend(c *call, l lease, sch *schema.Schema) *api.Problem {
 			Detail: fmt.Sprintf("the key of the index is %q and stays so", have.Fields[key].Name),
 		}
 	}
+	if prob := optionConflict(have, sch); prob != nil {
+		return prob
+	}
 	if _, err := have.AddFields(sch.Fields); err != nil {
 		return n.problem(c.ctx, err)
 	}
@@ -110,6 +118,36 @@ func (n *Node) extend(c *call, l lease, sch *schema.Schema) *api.Problem {
 	}
 	if err := l.eng.AddFields(c.ctx, sch.Fields); err != nil {
 		return n.problem(c.ctx, err)
+	}
+	return nil
+}
+
+// optionConflict finds what the schema says of the index as a whole and the index has otherwise: a shard can be given fields and
+// nothing else.
+func optionConflict(have, want *schema.Schema) *api.Problem {
+	stays := func(option, what string) *api.Problem {
+		return &api.Problem{
+			Code: api.SchemaConflict, Field: option,
+			Detail: option + ": " + what + ", and that stays so; fields can be added, for any other change make a new index",
+		}
+	}
+	switch {
+	case len(want.DefaultFields) > 0 && !slices.Equal(want.DefaultFields, have.DefaultFields):
+		what := "the index has none"
+		if len(have.DefaultFields) > 0 {
+			what = "the index has [" + clipDetail(strings.Join(have.DefaultFields, ", ")) + "]"
+		}
+		p := stays("default_fields", what)
+		p.Detail += ", or give default_fields with the search"
+		return p
+	case want.Dynamic && !have.Dynamic:
+		return stays("dynamic", "the index takes no fields but the declared ones")
+	case want.MaxL1PhraseTerms != 0 && want.MaxL1PhraseTerms != have.MaxL1PhraseTerms:
+		return stays("max_l1_phrase_terms", "the index has another number or none")
+	case want.ReorderOnMerge != nil && (have.ReorderOnMerge == nil || *want.ReorderOnMerge != *have.ReorderOnMerge):
+		return stays("reorder_on_merge", "the index has it otherwise or not at all")
+	case len(want.Routers) > 0 && !slices.Equal(want.Routers, have.Routers):
+		return stays("query_router", "the index has others or none")
 	}
 	return nil
 }
@@ -131,7 +169,10 @@ func (n *Node) info(i *index) api.IndexInfo {
 	sch := snap.Schema()
 	info.State = "open"
 	if i.eng.Stats().ReadOnly != "" {
-		info.State, info.Reason = "read_only", "a write to the disk failed, so that writes are refused"
+		// An empty batch has no effect, and its refusal has the cause.
+		if _, err := i.eng.Apply(i.ctx, nil); errors.Is(err, shard.ErrReadOnly) {
+			info.State, info.Reason = "read_only", readOnlyReason(err)
+		}
 	}
 	info.Docs, info.Segments, info.Bytes, info.Schema, info.Dynamic = snap.Docs(), snap.Segments(), snap.Bytes(), sch.SDL(), sch.Dynamic
 	return info

@@ -329,6 +329,12 @@ func TestSlowBodyEnds(t *testing.T) {
 
 func TestHeadersAreBounded(t *testing.T) {
 	s := newServer(t, Config{HTTPAddr: "127.0.0.1:0", Limits: Limits{HeaderBytes: 4 << 10, URLBytes: 4 << 10}})
+	// Over the limit by a little: a problem document says so.
+	p := s.sendHeader("GET", "/healthz", http.Header{"X-Much": {strings.Repeat("a", 4<<10)}}, "").problem(431, api.HeadersTooLarge)
+	if p["limit"] != 4096.0 {
+		t.Errorf("refusal %v", p)
+	}
+	s.sendHeader("GET", "/healthz", http.Header{"X-Much": {strings.Repeat("a", 3<<10)}}, "").want(200)
 	conn, err := net.Dial("tcp", s.node.Addr())
 	if err != nil {
 		t.Fatal(err)
@@ -338,7 +344,18 @@ func TestHeadersAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// The server may close before all of it was taken: only the reply matters.
+	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Much: "+strings.Repeat("a", 8<<10)+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answered := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(answered, nil)
+	if err != nil || resp.StatusCode != 431 || resp.Header.Get("Content-Type") != "application/problem+json" {
+		t.Fatalf("%+v, %v", resp, err)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	// Far over it reading ends. The server may close before all of it was taken: only the reply matters.
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
@@ -346,7 +363,7 @@ func TestHeadersAreBounded(t *testing.T) {
 			t.Logf("send: %v", err)
 		}
 	}()
-	status, err := bufio.NewReader(conn).ReadString('\n')
+	status, err := answered.ReadString('\n')
 	if err != nil || !strings.HasPrefix(status, "HTTP/1.1 431") {
 		t.Fatalf("%q, %v", status, err)
 	}
@@ -491,6 +508,35 @@ func TestShutdownDrains(t *testing.T) {
 	}
 }
 
+// TestLameDuck closes a node that is to go on for a while: it says that it is not ready and answers everything else.
+func TestLameDuck(t *testing.T) {
+	s := newServer(t, Config{HTTPAddr: "127.0.0.1:0", LameDuck: time.Hour})
+	s.put("default", `{"id":"1","t":"x"}`)
+	ctx, enough := context.WithCancel(context.Background())
+	closed := make(chan error)
+	go func() { closed <- s.node.Close(ctx) }()
+	until(t, "the node is closing", func() bool { return s.node.Ready().Closing })
+	if p := s.do("GET", "/readyz", "", "").problem(503, api.ShuttingDown); p["ready"] != false {
+		t.Errorf("%v", p)
+	}
+	s.put("default", `{"id":"2","t":"x"}`)
+	resp, err := http.Get("http://" + s.node.Addr() + "/search?q=x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil || resp.StatusCode != 200 {
+		t.Errorf("a search on a new connection: %d, %v", resp.StatusCode, err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	enough() // ends the waiting: nothing is under way
+	if err := <-closed; err != nil {
+		if _, ok := errors.AsType[*DrainError](err); !ok {
+			t.Error(err)
+		}
+	}
+	s.do("GET", "/search", "", "").problem(503, api.ShuttingDown)
+}
+
 func TestShutdownInterruptsWhatDoesNotEnd(t *testing.T) {
 	inside := make(chan struct{})
 	n, err := New(Config{DataDir: t.TempDir()})
@@ -511,8 +557,14 @@ func TestShutdownInterruptsWhatDoesNotEnd(t *testing.T) {
 	<-inside
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // no patience
-	if err := n.Close(ctx); !errors.Is(err, context.Canceled) {
+	err = n.Close(ctx)
+	late, ok := errors.AsType[*DrainError](err)
+	if !ok || late.Calls != 1 || !errors.Is(err, context.Canceled) {
 		t.Errorf("close: %v", err)
+	}
+	// One sentence, which speaks of no part of the program.
+	if got := err.Error(); got != "1 call had not ended when the time for it was over, and was cut off" {
+		t.Errorf("message %q", got)
 	}
 	(<-got).problem(503, api.ShuttingDown)
 }

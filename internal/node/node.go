@@ -165,8 +165,9 @@ func (n *Node) Start(ctx context.Context) error {
 		}
 		n.lis = lis
 		n.server = &http.Server{
-			Handler:        n.handler,
-			MaxHeaderBytes: n.cfg.Limits.HeaderBytes + n.cfg.Limits.URLBytes,
+			Handler: n.handler,
+			// The handler refuses what is over the limits, in words; this is where reading ends.
+			MaxHeaderBytes: 2 * (n.cfg.Limits.HeaderBytes + n.cfg.Limits.URLBytes),
 			// Bodies have a deadline that moves while bytes come and replies get theirs when they are ready, so that a long bulk
 			// load is not cut and a silent peer is.
 			ReadHeaderTimeout: 10 * time.Second,
@@ -226,8 +227,9 @@ func (n *Node) Metrics() *obs.Metrics { return n.cfg.Metrics }
 // Opened is closed when every index was opened or has failed to open; Ready tells which.
 func (n *Node) Opened() <-chan struct{} { return n.opened }
 
-// Close stops accepting calls, waits for those under way until ctx ends, then interrupts them, closes the indexes and lets the
-// data folder go. What was acknowledged is safe in any case. Closing again does nothing and returns the same error.
+// Close tells /readyz, goes on for Config.LameDuck, stops accepting calls, waits for those under way until ctx ends, then
+// interrupts them, closes the indexes and lets the data folder go. What was acknowledged is safe in any case. When calls had to be
+// cut off the error has a *DrainError in it. Closing again does nothing and returns the same error.
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() { n.closeErr = n.close(ctx) })
 	return n.closeErr
@@ -235,14 +237,18 @@ func (n *Node) Close(ctx context.Context) error {
 
 func (n *Node) close(ctx context.Context) error {
 	var errs []error
+	n.drain.announce()
+	n.lameDuck(ctx)
 	n.drain.begin()
+	var late error
 	if n.server != nil {
-		if err := n.server.Shutdown(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("drain http: %w", err))
-		}
+		late = n.server.Shutdown(ctx)
 	}
 	if err := n.drain.wait(ctx); err != nil {
-		errs = append(errs, fmt.Errorf("drain calls: %w", err))
+		late = err
+	}
+	if late != nil {
+		errs = append(errs, &DrainError{Calls: n.drain.underWay(), Cause: late})
 	}
 	n.cancel(errClosing)
 	if n.server != nil {
@@ -256,6 +262,39 @@ func (n *Node) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// lameDuck waits while callers learn that the node is about to close.
+func (n *Node) lameDuck(ctx context.Context) {
+	if n.cfg.LameDuck <= 0 {
+		return
+	}
+	wait := time.NewTimer(n.cfg.LameDuck)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+	case <-n.ctx.Done():
+	}
+}
+
+// DrainError says that a closing node did not wait for everything to end. It matches the cause of the end of waiting.
+type DrainError struct {
+	Calls int // calls that were interrupted; if none, connections were closed that had sent a part of a request or not taken a reply
+	Cause error
+}
+
+func (e *DrainError) Error() string {
+	switch e.Calls {
+	case 0:
+		return "connections were still busy when the time to end was over, and were closed"
+	case 1:
+		return "1 call had not ended when the time for it was over, and was cut off"
+	}
+	return fmt.Sprintf("%d calls had not ended when the time for them was over, and were cut off", e.Calls)
+}
+
+// Unwrap returns the cause.
+func (e *DrainError) Unwrap() error { return e.Cause }
+
 // errClosing is the cause of contexts that end because the node closes.
 var errClosing = errors.New("the node is closing")
 
@@ -265,8 +304,23 @@ type drain struct {
 	mu   struct {
 		sync.Mutex
 		calls   int
+		leaving bool // closing will follow
 		closing bool
 	}
+}
+
+// announce says that the drain is about to begin.
+func (d *drain) announce() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.leaving = true
+}
+
+// underWay is the number of calls that have not ended.
+func (d *drain) underWay() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.calls
 }
 
 // enter counts a call in; it returns false once the drain has begun.
@@ -302,10 +356,10 @@ func (d *drain) begin() {
 	}
 }
 
-func (d *drain) begun() bool {
+func (d *drain) announced() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.mu.closing
+	return d.mu.leaving
 }
 
 func (d *drain) wait(ctx context.Context) error {

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -102,6 +105,78 @@ func TestIndexLife(t *testing.T) {
 	if ids, total := s.ids("/search?index=books"); total != 1 || ids[0] != "2" {
 		t.Fatalf("after a new beginning: %v, %v", ids, total)
 	}
+}
+
+// TestSchemaIsNamedByThePath declares schemas without a name, and with another one.
+func TestSchemaIsNamedByThePath(t *testing.T) {
+	s := newServer(t, Config{})
+	const unnamed = `{"fields":[{"name":"title","type":"text"}]}`
+	for _, want := range []int{201, 200} {
+		if got := s.do("PUT", "/indexes/films", "application/json", unnamed).want(want).json(); !strings.HasPrefix(got["schema"].(string), "index films {") {
+			t.Errorf("schema %v", got["schema"])
+		}
+	}
+	s.do("PUT", "/indexes/films", "application/json", `{"name":"other","fields":[{"name":"year","type":"i64"}]}`).want(200)
+	s.put("films", `{"id":"1","title":"x","year":1927}`)
+}
+
+// TestDeclaringOtherOptionsIsAConflict: what an index cannot take over is said, and nothing else of the declaration is taken over either.
+func TestDeclaringOtherOptionsIsAConflict(t *testing.T) {
+	s := newServer(t, Config{})
+	const fields = `"fields":[{"name":"title","type":"text"},{"name":"body","type":"text"}`
+	with := func(more string) string { return `{` + fields + `]` + more + `}` }
+	added := func(more string) string { return `{` + fields + `,{"name":"new","type":"i64"}]` + more + `}` }
+	s.do("PUT", "/indexes/a", "application/json", with(`,"default_fields":["title"]`)).want(201)
+	s.do("PUT", "/indexes/b", "application/json", with("")).want(201)
+	s.do("PUT", "/indexes/loose", "", "").want(201)
+	for _, tt := range []struct{ index, more, field string }{
+		{"a", `,"default_fields":["title","body"]`, "default_fields"},
+		{"b", `,"default_fields":["title"]`, "default_fields"},
+		{"a", `,"dynamic":true`, "dynamic"},
+		{"a", `,"max_l1_phrase_terms":7`, "max_l1_phrase_terms"},
+		{"a", `,"reorder_on_merge":true`, "reorder_on_merge"},
+	} {
+		p := s.do("PUT", "/indexes/"+tt.index, "application/json", added(tt.more)).problem(409, api.SchemaConflict)
+		if p["field"] != tt.field || !strings.Contains(p["detail"].(string), tt.field) {
+			t.Errorf("%s: field %v, detail %v", tt.more, p["field"], p["detail"])
+		}
+	}
+	for _, index := range []string{"a", "b"} {
+		if got := s.do("GET", "/indexes/"+index, "", "").json()["schema"].(string); strings.Contains(got, "new") {
+			t.Errorf("a refused declaration added a field: %s", got)
+		}
+	}
+	// The same options, or none, are no conflict; an index that infers its fields can be given declared ones.
+	s.do("PUT", "/indexes/a", "application/json", added(`,"default_fields":["title"]`)).want(200)
+	s.do("PUT", "/indexes/a", "application/json", with("")).want(200)
+	if got := s.do("PUT", "/indexes/loose", "application/json", with("")).want(200).json(); got["dynamic"] != true {
+		t.Errorf("an index that infers its fields became %v", got)
+	}
+}
+
+// TestFieldsOfANestedObject names an object where its members are the fields.
+func TestFieldsOfANestedObject(t *testing.T) {
+	s := newServer(t, Config{})
+	s.put("loose", `{"id":"1","t":"x","author":{"name":"Ada","born":1815,"nick":null,"home":{"city":"London"}},"authority":"y"}`)
+	s.do("PUT", "/indexes/books", "text/plain", `index books {
+  field id: text<raw> [indexed, stored, fast, primary]
+  field "author.name": text<raw> [indexed, stored]
+  field "author.secret": text<raw> [indexed]
+  field "hidden.a": text<raw> [indexed]
+}`).want(201)
+	s.put("books", `{"id":"1","author":{"name":"Ada","secret":"s"},"hidden":{"a":"h"}}`)
+	for _, tt := range []struct{ index, fields, want string }{
+		{"loose", "author", `{"author":{"name":"Ada","born":1815,"nick":null,"home":{"city":"London"}}}`},
+		{"loose", "author.home,id", `{"id":"1","author":{"home":{"city":"London"}}}`},
+		{"books", "author", `{"author":{"name":"Ada"}}`},
+	} {
+		got := string(s.do("GET", "/search?index="+tt.index+"&fields="+tt.fields, "", "").want(200).body)
+		if !strings.Contains(got, `"source":`+tt.want+`}`) {
+			t.Errorf("fields=%s of %s: %s", tt.fields, tt.index, got)
+		}
+	}
+	s.do("GET", "/search?index=books&fields=hidden", "", "").problem(400, api.InvalidField)
+	s.do("GET", "/search?index=loose&fields=auth", "", "").problem(400, api.UnknownField)
 }
 
 func TestWriteAndRead(t *testing.T) {
@@ -283,4 +358,38 @@ func TestRestartKeepsEverything(t *testing.T) {
 		t.Errorf("nothing inferred after a restart: %v", m)
 	}
 	again.do("POST", "/index?index=books", "application/json", `{"id":"2","more":"x"}`).problem(400, api.UnknownField)
+}
+
+// TestMetricsAreDocumented compares the names in docs/operating.md with those of /metrics, both ways.
+func TestMetricsAreDocumented(t *testing.T) {
+	s := newServer(t, Config{})
+	s.put("default", `{"id":"1"}`)
+	s.ids("/search")
+	names := regexp.MustCompile(`weft_[a-z_]+`)
+	served, documented := map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(string(s.do("GET", "/metrics", "", "").want(200).body)) {
+		if help, ok := strings.CutPrefix(line, "# TYPE "); ok && strings.HasPrefix(help, "weft_") {
+			served[names.FindString(help)] = true
+		}
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operating.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names.FindAllString(string(page), -1) {
+		documented[name] = true
+	}
+	for name := range served {
+		if !documented[name] {
+			t.Errorf("%s is served and not documented", name)
+		}
+	}
+	for name := range documented {
+		if !served[name] {
+			t.Errorf("%s is documented and not served", name)
+		}
+	}
+	if len(served) < 30 {
+		t.Errorf("only %d metrics", len(served))
+	}
 }

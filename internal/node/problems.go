@@ -51,7 +51,11 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 		return p
 	}
 	if e, ok := errors.AsType[*exec.QueryError](err); ok {
-		return &api.Problem{Code: knownCode(e.Code, api.InvalidQuery), Field: api.Clip(e.Field), Detail: clipDetail(e.Reason)}
+		p := &api.Problem{Code: knownCode(e.Code, api.InvalidQuery), Field: api.Clip(e.Field), Detail: clipDetail(e.Reason)}
+		if e.Field != "" {
+			p.Detail = fmt.Sprintf("field %q: %s", api.Clip(e.Field), p.Detail)
+		}
+		return p
 	}
 	if e, ok := errors.AsType[*schema.ParseError](err); ok {
 		return &api.Problem{Code: api.InvalidSchema, Line: e.Line, Detail: fmt.Sprintf("line %d, column %d: %s", e.Line, e.Col, clipDetail(e.Msg))}
@@ -92,11 +96,9 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 	}
 	switch {
 	case isDiskFull(err):
-		return &api.Problem{Code: api.DiskFull, RetryAfterMS: 5000, Detail: "the disk has no room left; nothing of this was written. Searches go on, and writes do when there is room again", Cause: err}
-	case errors.Is(err, shard.ErrReadOnly), errors.Is(err, wal.ErrFailed):
-		return &api.Problem{Code: api.ReadOnly, Detail: "a write to the disk failed, so the index takes no more writes until the node is restarted; searches go on", Cause: err}
-	case errors.Is(err, shard.ErrFenced):
-		return &api.Problem{Code: api.ReadOnly, Detail: "another process took the index over; searches here go on", Cause: err}
+		return &api.Problem{Code: api.DiskFull, RetryAfterMS: 5000, Detail: readOnlyReason(err) + "; nothing of this was written", Cause: err}
+	case errors.Is(err, shard.ErrReadOnly), errors.Is(err, wal.ErrFailed), errors.Is(err, shard.ErrFenced):
+		return &api.Problem{Code: api.ReadOnly, Detail: readOnlyReason(err), Cause: err}
 	case errors.Is(err, shard.ErrExists):
 		return api.NewProblem(api.InvalidDocument, "the document exists already").On("id")
 	case errors.Is(err, errNoIndex):
@@ -146,6 +148,19 @@ func isNewer(err error) bool {
 // isDiskFull tells whether want of space is behind an error.
 func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, wal.ErrNoSpace)
+}
+
+// readOnlyReason says in public words why an index takes no writes, and what ends that.
+func readOnlyReason(err error) string {
+	switch {
+	case isDiskFull(err):
+		return "the disk is full; searches go on, and writes do by themselves when there is room again"
+	case errors.Is(err, shard.ErrFenced):
+		return "another process took the index over; searches here go on, writes do not"
+	case errors.Is(err, wal.ErrFailed), errors.Is(err, store.ErrUncertain):
+		return "a write to the disk failed, and what the disk holds is not known before a restart reads it; searches go on, writes do after the restart"
+	}
+	return "documents in memory cannot be written out to the disk and leave no room for more; the server keeps trying, searches go on, and the log of the server tells why"
 }
 
 // gateCodes names the refusal of each gate.
@@ -199,7 +214,7 @@ func clipDetail(s string) string {
 func failureReason(err error) string {
 	switch {
 	case isNewer(err):
-		return "it was written by a later version of weft"
+		return "a file of it was written by a later version of weft; weft doctor on the data folder tells which"
 	case errors.Is(err, vfs.ErrLocked):
 		return "another process uses it"
 	case isDamage(err):

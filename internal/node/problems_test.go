@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,6 +52,7 @@ func TestErrorsBecomeProblems(t *testing.T) {
 		{&exec.QueryError{Code: "no_positions", Field: "x"}, api.NoPositions, 400},
 		{&exec.QueryError{Code: "invalid_bound", Field: "x"}, api.InvalidBound, 400},
 		{&exec.QueryError{Code: "too_many_tokens", Field: "x"}, api.TooManyTokens, 400},
+		{&exec.QueryError{Code: "prefix_too_broad", Field: "x"}, api.PrefixTooBroad, 400},
 		{&exec.QueryError{Code: "a code of tomorrow", Field: "x"}, api.InvalidQuery, 400},
 		{&schema.ParseError{Line: 2, Col: 3, Msg: "what"}, api.InvalidSchema, 400},
 		{&schema.FieldError{Field: "x", Msg: "what"}, api.InvalidSchema, 400},
@@ -102,7 +108,7 @@ func TestErrorsBecomeProblems(t *testing.T) {
 	elsewhere := []api.Code{
 		api.InvalidJSON, api.InvalidUTF8, api.ScoreOverflow, api.UnknownParameter, api.UnsupportedParameter, api.InvalidParameter, api.MissingParameter,
 		api.RepeatedParameter, api.InvalidField, api.ReplyTooLarge, api.InvalidIndexName, api.NothingApplied, api.InvalidBody, api.NotFound,
-		api.DocumentNotFound, api.MethodNotAllowed, api.BodyTimeout, api.BodyTooLarge, api.DocumentTooLarge, api.URITooLong, api.UnsupportedMediaType,
+		api.DocumentNotFound, api.MethodNotAllowed, api.BodyTimeout, api.BodyTooLarge, api.DocumentTooLarge, api.URITooLong, api.HeadersTooLarge, api.UnsupportedMediaType,
 		api.UnsupportedEncoding, api.Incomplete,
 	}
 	for _, code := range []string{
@@ -122,6 +128,69 @@ func TestErrorsBecomeProblems(t *testing.T) {
 	}
 }
 
+// TestEveryCodeOfTheEngineIsInTheTable reads the codes out of the engine's source.
+func TestEveryCodeOfTheEngineIsInTheTable(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "shard", "exec", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := map[string]bool{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			kv, ok := n.(*ast.KeyValueExpr)
+			if !ok {
+				return true
+			}
+			if key, ok := kv.Key.(*ast.Ident); ok && key.Name == "Code" {
+				text, err := strconv.Unquote(kv.Value.(*ast.BasicLit).Value)
+				if err != nil {
+					t.Fatalf("%s: a code that is not a literal: %v", name, err)
+				}
+				codes[text] = true
+			}
+			return true
+		})
+	}
+	if len(codes) < 5 {
+		t.Fatalf("found only %v", codes)
+	}
+	for code := range codes {
+		if _, ok := api.Codes[api.Code(code)]; !ok {
+			t.Errorf("%s is not in the table of codes", code)
+		}
+	}
+}
+
+func TestReadOnlyReasonsSayWhatEndsThem(t *testing.T) {
+	n := &Node{cfg: Config{}.ensureDefaults()}
+	full := &wal.FailedError{Op: "write", File: secret, Err: syscall.ENOSPC, NoSpace: true}
+	failed := &wal.FailedError{Op: "sync", File: secret, Err: syscall.EIO}
+	const restart = "restart"
+	for name, tt := range map[string]struct {
+		err     error
+		want    string
+		restart bool
+	}{
+		"full disk":       {full, "by themselves", false},
+		"failing fsync":   {failed, "after the restart", true},
+		"unknown commit":  {store.ErrUncertain, "after the restart", true},
+		"other owner":     {shard.ErrFenced, "took the index over", false},
+		"failing flushes": {&os.PathError{Op: "write", Path: secret, Err: syscall.EIO}, "keeps trying", false},
+	} {
+		p := n.problem(context.Background(), &shard.ReadOnlyError{Cause: fmt.Errorf("write the log: %w", tt.err)})
+		if !strings.Contains(p.Detail, tt.want) || strings.Contains(p.Detail, restart) != tt.restart || strings.Contains(p.Detail, secret) {
+			t.Errorf("%s: %q", name, p.Detail)
+		}
+	}
+}
+
 func TestCauseOfTheContextExplains(t *testing.T) {
 	n := &Node{cfg: Config{}.ensureDefaults()}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -134,9 +203,14 @@ func TestCauseOfTheContextExplains(t *testing.T) {
 func TestFailureReasons(t *testing.T) {
 	const unclear = "the log of the server tells why"
 	for _, err := range []error{
-		shard.ErrNewerFormat, segment.ErrNewerFormat, wal.ErrNewerFormat, store.ErrNewerFormat, segment.ErrCorrupt, wal.ErrCorrupt, store.ErrCorrupt,
-		shard.ErrDamaged, shard.ErrMissingObject, vfs.ErrLocked, syscall.ENOSPC, syscall.EACCES, syscall.EROFS,
+		shard.ErrNewerFormat, segment.ErrNewerFormat, wal.ErrNewerFormat, store.ErrNewerFormat, segment.ErrCorrupt, wal.ErrCorrupt, wal.ErrTrimmed,
+		store.ErrCorrupt, shard.ErrDamaged, shard.ErrMissingObject,
 	} {
+		if got := failureReason(fmt.Errorf("open %s: %w", secret, err)); !strings.Contains(got, "weft doctor") || strings.Contains(got, secret) {
+			t.Errorf("%v: %q", err, got)
+		}
+	}
+	for _, err := range []error{vfs.ErrLocked, syscall.ENOSPC, syscall.EACCES, syscall.EROFS} {
 		if got := failureReason(fmt.Errorf("open %s: %w", secret, err)); got == unclear || strings.Contains(got, secret) {
 			t.Errorf("%v: %q", err, got)
 		}

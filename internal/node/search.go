@@ -263,10 +263,11 @@ func checkFields(sch *schema.Schema, req *api.SearchRequest) *api.Problem {
 	}
 	for _, name := range req.Fields {
 		f, ok := sch.Lookup(name)
-		if !ok {
+		below, hidden := fieldsBelow(sch, name)
+		if !ok && below == nil && !hidden {
 			return unknownField(name, "fields")
 		}
-		if !sch.Fields[f].Stored {
+		if stored := below != nil || ok && sch.Fields[f].Stored; !stored {
 			return &api.Problem{Code: api.InvalidField, Field: name, Detail: fmt.Sprintf("fields: field %q is not stored", name)}
 		}
 	}

@@ -166,6 +166,9 @@ func (n *Node) answer(c *call, e *endpoint) *api.Problem {
 		return api.NewProblem(api.URITooLong, fmt.Sprintf("the request target has %d bytes, %d are allowed; long queries go into the body of POST /search",
 			len(c.r.RequestURI), most)).Within(int64(most))
 	}
+	if most, have := n.cfg.Limits.HeaderBytes, headerBytes(c.r); have > most {
+		return api.NewProblem(api.HeadersTooLarge, fmt.Sprintf("the headers have %d bytes, %d are allowed", have, most)).Within(int64(most))
+	}
 	if !e.always {
 		if !n.drain.enter() {
 			return n.problem(c.ctx, errClosing)
@@ -188,6 +191,17 @@ func (n *Node) answer(c *call, e *endpoint) *api.Problem {
 	}
 	c.params = params
 	return e.handler(n, c)
+}
+
+// headerBytes is the length of the headers as they are sent.
+func headerBytes(r *http.Request) int {
+	n := len("Host: \r\n") + len(r.Host)
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(": \r\n") + len(v)
+		}
+	}
+	return n
 }
 
 // readParams reads the query part of a URL.
@@ -294,12 +308,21 @@ func (c *call) wants(allowed ...string) (string, *api.Problem) {
 	}
 	kind, args, err := mime.ParseMediaType(given)
 	if err != nil || !slices.Contains(allowed, kind) {
-		return "", api.NewProblem(api.UnsupportedMediaType, "the content type is "+strconv.Quote(api.Clip(given))+"; send "+strings.Join(allowed, " or ")).On("Content-Type")
+		return "", wrongType(given, kind, allowed)
 	}
 	if set := args["charset"]; set != "" && !strings.EqualFold(set, "utf-8") {
 		return "", api.NewProblem(api.UnsupportedMediaType, "the charset is "+strconv.Quote(api.Clip(set))+"; send utf-8").On("Content-Type")
 	}
 	return kind, nil
+}
+
+// wrongType is the refusal of a content type. Most often it is what a client adds that was not told.
+func wrongType(given, kind string, allowed []string) *api.Problem {
+	why := "the content type is " + strconv.Quote(api.Clip(given))
+	if kind == "application/x-www-form-urlencoded" {
+		why += ", which curl adds by itself"
+	}
+	return api.NewProblem(api.UnsupportedMediaType, why+"; send "+strings.Join(allowed, " or ")+" (curl: -H 'Content-Type: "+allowed[0]+"')").On("Content-Type")
 }
 
 // body reads the whole body, at most limit bytes, into memory that it holds until the returned place is released.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -33,7 +34,31 @@ func selectorOf(sch *schema.Schema, fields []string) selector {
 	if len(fields) == 0 {
 		return selector{mode: pickNothing}
 	}
-	return newSelector(pickNamed, fields)
+	var names []string
+	for _, name := range fields {
+		below, hidden := fieldsBelow(sch, name)
+		if !hidden {
+			names = append(names, name) // whole, with the members that are no fields, such as null
+		}
+		names = append(names, below...)
+	}
+	return newSelector(pickNamed, names)
+}
+
+// fieldsBelow returns the stored fields whose names go on from name at a dot, and whether there are others that are not stored.
+func fieldsBelow(sch *schema.Schema, name string) (stored []string, hidden bool) {
+	for i := range sch.Fields {
+		f := &sch.Fields[i]
+		if rest, ok := strings.CutPrefix(f.Name, name); !ok || !strings.HasPrefix(rest, ".") {
+			continue
+		}
+		if f.Stored {
+			stored = append(stored, f.Name)
+		} else {
+			hidden = true
+		}
+	}
+	return stored, hidden
 }
 
 // storedOnly leaves out the fields that are declared as not stored.

@@ -1,6 +1,10 @@
 package obs
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // IndexSample is the state of one index at a scrape.
 type IndexSample struct {
@@ -16,6 +20,8 @@ type IndexSample struct {
 	Flushes, FlushedBytes, FlushFailures uint64 // these and what follows count since the index was opened
 	Merges, MergedBytes, MergeFailures   uint64
 	WriteRefusals                        uint64
+	LogAppends, LogSyncs                 uint64 // records appended, and the fsyncs that made them durable
+	LogSyncTime, FlushTime, MergeTime    time.Duration
 }
 
 type indexMetric struct {
@@ -49,7 +55,12 @@ func (m *Metrics) WatchIndexes(each func(emit func(IndexSample))) {
 		}
 		return 0
 	})
-	add(count, "weft_log_records_total", "Records of the write log.", func(s *IndexSample) float64 { return float64(s.LogRecords) })
+	add(count, "weft_log_records_total", "Number of the last record of the write log, also over restarts.", func(s *IndexSample) float64 { return float64(s.LogRecords) })
+	add(count, "weft_log_appends_total", "Records appended to the write log.", func(s *IndexSample) float64 { return float64(s.LogAppends) })
+	add(count, "weft_log_fsyncs_total", "Fsyncs of the write log; one makes all records of its group durable.", func(s *IndexSample) float64 { return float64(s.LogSyncs) })
+	add(count, "weft_log_fsync_seconds_total", "Time spent in fsyncs of the write log.", func(s *IndexSample) float64 { return s.LogSyncTime.Seconds() })
+	add(count, "weft_flush_seconds_total", "Time spent in flushes that ended well.", func(s *IndexSample) float64 { return s.FlushTime.Seconds() })
+	add(count, "weft_merge_seconds_total", "Time spent in merges that ended well, waits for the rate limit included.", func(s *IndexSample) float64 { return s.MergeTime.Seconds() })
 	add(count, "weft_flushes_total", "Memtables written out as segments.", func(s *IndexSample) float64 { return float64(s.Flushes) })
 	add(count, "weft_flush_failures_total", "Attempts to write out a memtable that failed.", func(s *IndexSample) float64 { return float64(s.FlushFailures) })
 	add(count, "weft_flush_bytes_total", "Bytes of segments that flushes wrote.", func(s *IndexSample) float64 { return float64(s.FlushedBytes) })

@@ -33,6 +33,7 @@ const (
 	NoPositions          Code = "no_positions"
 	InvalidBound         Code = "invalid_bound"
 	TooManyTokens        Code = "too_many_tokens"
+	PrefixTooBroad       Code = "prefix_too_broad"
 	ReplyTooLarge        Code = "reply_too_large"
 	InvalidIndexName     Code = "invalid_index_name"
 	InvalidID            Code = "invalid_id"
@@ -59,6 +60,7 @@ const (
 	BodyTooLarge         Code = "body_too_large"
 	DocumentTooLarge     Code = "document_too_large"
 	URITooLong           Code = "uri_too_long"
+	HeadersTooLarge      Code = "headers_too_large"
 	UnsupportedMediaType Code = "unsupported_media_type"
 	UnsupportedEncoding  Code = "unsupported_encoding"
 	TooManySearches      Code = "too_many_searches"
@@ -106,6 +108,7 @@ var Codes = map[Code]CodeInfo{
 	NoPositions:          {http.StatusBadRequest, "The field keeps no positions"},
 	InvalidBound:         {http.StatusBadRequest, "A bound is not a value of the field"},
 	TooManyTokens:        {http.StatusBadRequest, "The query has too many words"},
+	PrefixTooBroad:       {http.StatusBadRequest, "A prefix has too many words"},
 	ReplyTooLarge:        {http.StatusBadRequest, "The reply would be too large"},
 	InvalidIndexName:     {http.StatusBadRequest, "Not a name for an index"},
 	InvalidID:            {http.StatusBadRequest, "Not an id of a document"},
@@ -132,6 +135,7 @@ var Codes = map[Code]CodeInfo{
 	BodyTooLarge:         {http.StatusRequestEntityTooLarge, "The body is too large"},
 	DocumentTooLarge:     {http.StatusRequestEntityTooLarge, "The document is too large"},
 	URITooLong:           {http.StatusRequestURITooLong, "The request target is too long"},
+	HeadersTooLarge:      {http.StatusRequestHeaderFieldsTooLarge, "The headers are too large"},
 	UnsupportedMediaType: {http.StatusUnsupportedMediaType, "The content type is not supported here"},
 	UnsupportedEncoding:  {http.StatusUnsupportedMediaType, "The content encoding is not supported"},
 	TooManySearches:      {http.StatusTooManyRequests, "Too many searches"},
