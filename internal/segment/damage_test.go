@@ -48,7 +48,7 @@ func exercise(r *Reader) {
 	for doc := range docs {
 		buf = r.Key(doc, buf[:0])
 		r.FindKey(string(buf))
-		r.SeekKey(string(buf) + "x")
+		r.keys.seek(append(buf, 'x'))
 		r.CommitTS(doc)
 		if b, err := r.Source(doc, buf[:0]); err == nil {
 			buf = b
@@ -170,7 +170,7 @@ func tryDamaged(t testing.TB, b []byte) {
 	if err := Describe(io.Discard, r); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Merge(context.Background(), io.Discard, []MergeSource{{R: r}}, MergeOptions{WriterOptions: WriterOptions{NoSources: !r.HasSources()}}); err != nil &&
+	if _, _, err := Merge(context.Background(), io.Discard, []MergeSource{{R: r}}, MergeOptions{WriterOptions: WriterOptions{NoSources: r.sources == nil}}); err != nil &&
 		!errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrOrder) && !errors.Is(err, ErrTooLarge) {
 		t.Fatalf("untyped error of a merge: %v", err)
 	}

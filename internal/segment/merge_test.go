@@ -169,7 +169,7 @@ func TestMergeRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.check(t, r)
-	if r.HasSources() {
+	if r.sources != nil {
 		t.Error("sources are kept")
 	}
 	if _, _, err := Merge(ctx, &bytes.Buffer{}, []MergeSource{{R: r}}, MergeOptions{}); !errors.Is(err, errNoSources) {
@@ -212,7 +212,7 @@ func TestMergeOfDamaged(t *testing.T) {
 			continue
 		}
 		var buf bytes.Buffer
-		if _, _, err := Merge(context.Background(), &buf, []MergeSource{{R: r}}, MergeOptions{WriterOptions: WriterOptions{NoSources: !r.HasSources()}}); err != nil {
+		if _, _, err := Merge(context.Background(), &buf, []MergeSource{{R: r}}, MergeOptions{WriterOptions: WriterOptions{NoSources: r.sources == nil}}); err != nil {
 			failed++
 			continue
 		}

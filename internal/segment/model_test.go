@@ -180,8 +180,8 @@ func (m *model) check(t testing.TB, r *Reader) {
 		}
 		for _, other := range []string{d.key + "\x00", d.key + "~", d.key[:len(d.key)/2]} {
 			want := sort.Search(len(m.docs), func(i int) bool { return m.docs[i].key >= other })
-			if got := r.SeekKey(other); got != uint32(want) {
-				t.Fatalf("SeekKey(%q) = %d, want %d", other, got, want)
+			if got, _ := r.keys.seek([]byte(other)); got != uint64(want) {
+				t.Fatalf("seek %q among the keys: %d, want %d", other, got, want)
 			}
 			if _, ok := r.FindKey(other); ok != (want < len(m.docs) && m.docs[want].key == other) {
 				t.Fatalf("FindKey(%q) = %v", other, ok)
@@ -190,7 +190,7 @@ func (m *model) check(t testing.TB, r *Reader) {
 		if got := r.CommitTS(uint32(i)); got != d.ts {
 			t.Fatalf("CommitTS(%d) = %d, want %d", i, got, d.ts)
 		}
-		if r.HasSources() {
+		if r.sources != nil {
 			if got, err := r.Source(uint32(i), []byte("x")); err != nil || string(got) != "x"+d.source {
 				t.Fatalf("Source(%d) = %q, %v", i, got, err)
 			}

@@ -324,12 +324,6 @@ func (c *NumColumn) First(doc uint32) (v uint64, ok bool) {
 	return e.lo + packedAt(c.data[at:], first, e.width), true
 }
 
-// Dense tells whether each document has exactly one value.
-func (c *NumColumn) Dense() bool { return c.dense }
-
-// NumValues is the number of values of all documents.
-func (c *NumColumn) NumValues() uint64 { return c.values }
-
 // NumBlocks is the number of blocks of ColumnBlock documents.
 func (c *NumColumn) NumBlocks() int { return c.blocks }
 
@@ -407,9 +401,6 @@ func (c *StrColumn) First(doc uint32) (ord uint32, ok bool) {
 	}
 	return uint32(v), ok
 }
-
-// NumValues is the number of values of all documents.
-func (c *StrColumn) NumValues() uint64 { return c.ords.values }
 
 // NumBlocks is the number of blocks of ColumnBlock documents.
 func (c *StrColumn) NumBlocks() int { return c.ords.blocks }

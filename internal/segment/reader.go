@@ -457,12 +457,6 @@ func (r *Reader) FindKey(key string) (doc uint32, ok bool) {
 	return uint32(b*tableBlock + i), true
 }
 
-// SeekKey returns the first document whose key is not below key, NumDocs if there is none.
-func (r *Reader) SeekKey(key string) uint32 {
-	ord, _ := r.keys.seek(stringBytes(key))
-	return uint32(ord)
-}
-
 // CommitTS is the commit timestamp of a document.
 func (r *Reader) CommitTS(doc uint32) uint64 {
 	v, _ := r.commit.First(doc)
@@ -546,9 +540,6 @@ func (r *Reader) StrColumn(field int) (*StrColumn, bool) {
 	c := r.parts(field).str
 	return c, c != nil
 }
-
-// HasSources tells whether sources are kept.
-func (r *Reader) HasSources() bool { return r.sources != nil }
 
 // Source appends the stored source of a document to dst; it returns nil if sources are not kept.
 func (r *Reader) Source(doc uint32, dst []byte) ([]byte, error) {

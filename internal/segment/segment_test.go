@@ -606,8 +606,8 @@ func TestColumns(t *testing.T) {
 	}
 	for i, want := range cols {
 		c, _ := r.NumColumn(100 + i)
-		if !c.Dense() || c.NumValues() != n {
-			t.Fatalf("column %d: dense %v, %d values", i, c.Dense(), c.NumValues())
+		if !c.dense || c.values != n {
+			t.Fatalf("column %d: dense %v, %d values", i, c.dense, c.values)
 		}
 		for d, v := range want {
 			if got, ok := c.First(uint32(d)); !ok || got != v {
@@ -619,8 +619,8 @@ func TestColumns(t *testing.T) {
 		}
 	}
 	s, _ := r.StrColumn(64)
-	if s.NumOrds() != n || s.NumValues() != n || s.NumBlocks() != (n+1023)/1024 {
-		t.Fatalf("text column has %d ordinals, %d values, %d blocks", s.NumOrds(), s.NumValues(), s.NumBlocks())
+	if s.NumOrds() != n || s.ords.values != n || s.NumBlocks() != (n+1023)/1024 {
+		t.Fatalf("text column has %d ordinals, %d values, %d blocks", s.NumOrds(), s.ords.values, s.NumBlocks())
 	}
 	for b := range s.NumBlocks() {
 		lo, hi, ok := s.BlockRange(b)

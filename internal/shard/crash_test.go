@@ -158,9 +158,9 @@ func onlyStore(t *testing.T, i int, disk *memfs.FS, bySeq map[uint64]model) {
 	defer closeShard(t, s)
 	sn := s.Snapshot()
 	defer sn.Release()
-	m, ok := bySeq[sn.Seq()]
+	m, ok := bySeq[sn.seq]
 	if !ok || !sameDocs(t, sn, m) {
-		t.Errorf("cut %d: the manifest at log record %d (%v) is another state", i, sn.Seq(), ok)
+		t.Errorf("cut %d: the manifest at log record %d (%v) is another state", i, sn.seq, ok)
 	}
 }
 

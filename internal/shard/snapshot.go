@@ -14,7 +14,7 @@ type Snapshot struct {
 	files    []*segmentFile
 	schema   *schema.Schema
 	docs     uint64
-	seq      uint64
+	seq      uint64 // last log record that the snapshot shows
 	changes  uint64
 	commitTS uint64
 	bytes    int64
@@ -80,9 +80,6 @@ func (sn *Snapshot) Schema() *schema.Schema { return sn.schema }
 
 // Docs is the number of live documents.
 func (sn *Snapshot) Docs() uint64 { return sn.docs }
-
-// Seq is the last log record that the snapshot shows.
-func (sn *Snapshot) Seq() uint64 { return sn.seq }
 
 // Version grows with every change of what snapshots hold, a flush or merge included: leaf numbers and document numbers of two
 // snapshots of one process mean the same only if their versions are equal.
