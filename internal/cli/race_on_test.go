@@ -1,0 +1,6 @@
+//go:build race
+
+package cli
+
+// raceEnabled says that everything takes ten times as long.
+const raceEnabled = true
