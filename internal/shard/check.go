@@ -12,7 +12,7 @@ import (
 )
 
 // Check verifies the invariants of the shard as of now: every live key is there exactly once and can be found, live counts and
-// statistics equal a recount, document frequencies equal a count over live postings for a sample of terms, every checksum holds.
+// statistics equal a recount, document frequencies equal a count over live postings for a sample of terms, every segment passes DeepVerify.
 // It returns all violations joined. It reads everything: for tests and repair tools.
 func (s *Shard) Check(ctx context.Context) error {
 	err := s.checkStates()
@@ -81,7 +81,7 @@ func (sn *Snapshot) Check(ctx context.Context) error {
 		}
 	}
 	for _, f := range sn.files {
-		if err := f.r.Verify(); err != nil {
+		if err := f.r.DeepVerify(ctx); err != nil {
 			report("segment %s: %w", f.meta.ID, err)
 		}
 	}
