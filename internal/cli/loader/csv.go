@@ -75,6 +75,9 @@ func (in Input) columns() (head []string, err error) {
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	c := &csvReader{src: src}
+	if _, err := src.passMark(); err != nil {
+		return nil, fmt.Errorf("read header line: %w", err)
+	}
 	c.newReader(in.comma())
 	if head, err = c.cr.Read(); err == io.EOF {
 		return nil, nil // told when the table is read
@@ -82,9 +85,7 @@ func (in Input) columns() (head []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read header line: %w", c.explain(err))
 	}
-	head = slices.Clone(head)
-	head[0] = strings.TrimPrefix(head[0], string(utf8BOM))
-	return head, nil
+	return slices.Clone(head), nil
 }
 
 // comma is what stands between the cells.
@@ -131,6 +132,11 @@ func (l *recordLimit) Read(p []byte) (int, error) {
 // newCSV reads the table in src. To go on in the middle it opens the file once more, since the header line stands at the front.
 func newCSV(src *stream, comma rune, o readerOptions, reopen func() (*stream, error)) (*csvReader, error) {
 	c := &csvReader{src: src}
+	mark, err := src.passMark()
+	if err != nil {
+		return nil, fmt.Errorf("read header line: %w", err)
+	}
+	c.base.Offset = mark
 	c.newReader(comma)
 	head, err := c.cr.Read()
 	if err == io.EOF {
@@ -140,7 +146,6 @@ func newCSV(src *stream, comma rune, o readerOptions, reopen func() (*stream, er
 		return nil, fmt.Errorf("read header line: %w", c.explain(err))
 	}
 	line := c.endLine(head)
-	head[0] = strings.TrimPrefix(head[0], string(utf8BOM))
 	if err := c.header(head, o); err != nil {
 		return nil, err
 	}

@@ -167,14 +167,20 @@ func readTextFile(r *record, buf *[]byte, path string, format Format, o readerOp
 	if err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
+	textDocument(r, buf, text, path, format)
+	return nil
+}
+
+// textDocument makes r the document of a text, in *buf, or says why it is none.
+func textDocument(r *record, buf *[]byte, text []byte, path string, format Format) {
 	if len(text) > MaxRecord {
 		r.code, r.reason = "document_too_large", fmt.Sprintf("the file is longer than %d bytes", MaxRecord)
-		return nil
+		return
 	}
 	text = bytes.TrimPrefix(text, utf8BOM)
 	if !utf8.Valid(text) {
 		r.code, r.reason = "invalid_utf8", fmt.Sprintf("the text is not UTF-8 at byte %d", invalidAt(text))
-		return nil
+		return
 	}
 	title, body := splitTitle(string(text), format)
 	if title == "" {
@@ -187,14 +193,14 @@ func readTextFile(r *record, buf *[]byte, path string, format Format, o readerOp
 			b = append(b, ',')
 		}
 		b = append(append(append(b, '"'), m.name...), '"', ':')
+		var err error
 		if b, err = jsontext.AppendQuote(b, m.value); err != nil {
 			r.code, r.reason = "invalid_utf8", fmt.Sprintf("the %s is not UTF-8", m.name)
-			return nil
+			return
 		}
 	}
 	*buf = append(b, '}')
 	r.doc = *buf
-	return nil
 }
 
 func invalidAt(b []byte) int {

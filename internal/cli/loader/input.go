@@ -9,6 +9,8 @@
 package loader
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -262,6 +264,21 @@ func (s *stream) skip(n int64) error {
 		return fmt.Errorf("input ends after %d bytes, the state says that %d were read", got, n)
 	}
 	return err
+}
+
+// passMark passes over a byte order mark at the front and returns its length. Nothing may have been read yet, and nothing can be skipped afterwards.
+func (s *stream) passMark() (int64, error) {
+	br := bufio.NewReader(s.Reader)
+	s.Reader = br
+	front, err := br.Peek(len(utf8BOM))
+	if err != nil && err != io.EOF {
+		return 0, err
+	}
+	if !bytes.Equal(front, utf8BOM) {
+		return 0, nil
+	}
+	n, err := br.Discard(len(utf8BOM))
+	return int64(n), err
 }
 
 type countingReader struct {

@@ -213,6 +213,23 @@ func TestCSVHeaderErrors(t *testing.T) {
 	}
 }
 
+// TestCSVWithMarkAndQuotes has what spreadsheets write: a byte order mark, then a quote.
+func TestCSVWithMarkAndQuotes(t *testing.T) {
+	path := write(t, filepath.Join(t.TempDir(), "c.csv"), "\ufeff\"id\",\"a\"\r\n\"1\",\"x\"\r\n")
+	s := &server{}
+	rejects, err := runLoad(t, Config{}, s, path)
+	if err != nil || len(rejects) > 0 || s.docs["1"] != `{"id":"1","a":"x"}` {
+		t.Errorf("got %v, %v, %v", s.docs, rejects, err)
+	}
+	inputs, err := Find([]string{path}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Columns(inputs); err != nil || !cmp.Equal(got, map[string]bool{"id": true, "a": true}) {
+		t.Errorf("columns %v, %v", got, err)
+	}
+}
+
 func TestUnclosedQuoteEndsTheTable(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "c.csv"), "id,a\n1,x\n2,\""+strings.Repeat("a\n", MaxRecord))
 	s := &server{}
