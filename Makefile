@@ -2,7 +2,7 @@
 GO ?= go
 TEST_TIMEOUT ?= 20m
 
-.PHONY: help build demo test short race lint fmt gen fuzz bench bench-check quality crash check clean
+.PHONY: help build demo test short race invariants lint fmt gen fuzz bench bench-check quality crash check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
@@ -20,6 +20,9 @@ test: ## every test, with the race detector
 
 short: ## the quick tests, without the race detector
 	$(GO) test -short ./...
+
+invariants: ## the engine's tests with its internal checks compiled in
+	$(GO) test -tags invariants -timeout $(TEST_TIMEOUT) ./internal/invariant/... ./internal/segment/... ./internal/shard/...
 
 lint: ## vet, staticcheck, gofumpt and dead code
 	$(GO) vet ./...
@@ -52,7 +55,7 @@ quality: ## nDCG@10 and MAP on Cranfield
 crash: ## 200 rounds of SIGKILL under a write load (long)
 	WEFT_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout 60m -v ./internal/cli/crashtest
 
-check: lint test ## what continuous integration runs
+check: lint test invariants ## what continuous integration runs
 
 clean: ## remove what the build made
 	rm -rf bin

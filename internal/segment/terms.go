@@ -3,6 +3,8 @@ package segment
 import (
 	"bytes"
 	"encoding/binary"
+
+	"github.com/weft-search/weft/internal/invariant"
 )
 
 // invField is the inverted index of one field.
@@ -167,6 +169,7 @@ func (tc *termCursor) postings(p *Postings) bool {
 
 // scan calls fn for the terms that begin with prefix.
 func (f *invField) scan(prefix []byte, fn func(term []byte, df uint32) bool) error {
+	fn = invariant.Lend(fn)
 	var tc termCursor
 	tc.seek(f, prefix)
 	for tc.next() {
@@ -182,6 +185,7 @@ func (f *invField) scan(prefix []byte, fn func(term []byte, df uint32) bool) err
 
 // scanPostings is scan with the list of each term.
 func (f *invField) scanPostings(prefix []byte, fn func(term []byte, p Postings) bool) error {
+	fn = invariant.Lend(fn)
 	var tc termCursor
 	var p Postings
 	tc.seek(f, prefix)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-search/weft/internal/invariant"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/segment/bitset"
@@ -64,6 +65,11 @@ func (s *Shard) build(ctx context.Context, write func(w io.Writer) (segment.Info
 	file, err := s.openSegment(ctx, meta, segment.VerifySmall)
 	if err != nil {
 		return nil, err
+	}
+	if invariant.Enabled {
+		if err := file.r.DeepVerify(ctx); err != nil && ctx.Err() == nil {
+			invariant.Fail("a segment just written: %v", err)
+		}
 	}
 	file.buildFilter(ctx)
 	r := file.r

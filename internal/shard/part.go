@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"github.com/weft-search/weft/internal/invariant"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/segment/bitset"
@@ -129,6 +130,22 @@ func (p *part) leafLocked() exec.Leaf {
 		p.leaf = &segmentLeaf{f: p.seg, live: live, killed: killed, stats: stats}
 	}
 	return p.leaf
+}
+
+// verifyLocked fails unless the part keeps what its type promises. It needs Shard.mu.
+func (p *part) verifyLocked() {
+	if n := p.live.Count(); n != int(p.aliveLocked()) {
+		invariant.Fail("%d documents are live, %d of %d were killed", n, len(p.killed), p.docs)
+	}
+	if p.committed < 0 || p.committed > p.marked || p.marked > len(p.killed) {
+		invariant.Fail("%d deaths are committed, %d marked, there are %d", p.committed, p.marked, len(p.killed))
+	}
+	if p.next != nil || p.gone {
+		invariant.Fail("a part that was replaced is in use")
+	}
+	if l := p.leaf; l != nil && (l.LiveDocs() != p.aliveLocked() || l.NumDocs() != p.docs) {
+		invariant.Fail("the leaf of an unchanged part has %d of %d documents live, the part %d of %d", l.LiveDocs(), l.NumDocs(), p.aliveLocked(), p.docs)
+	}
 }
 
 // aliveLocked is the number of visible live documents. It needs Shard.mu.

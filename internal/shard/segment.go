@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weft-search/weft/internal/invariant"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/segment/bitset"
@@ -51,10 +52,18 @@ func (f *segmentFile) buildFilter(ctx context.Context) {
 	f.filter.Store(filter)
 }
 
-func (f *segmentFile) retain() { f.refs.Add(1) }
+func (f *segmentFile) retain() {
+	if n := f.refs.Add(1); invariant.Enabled && n <= 1 {
+		invariant.Fail("segment %s is retained after its release", f.meta.ID)
+	}
+}
 
 func (f *segmentFile) release() {
-	if f.refs.Add(-1) == 0 {
+	n := f.refs.Add(-1)
+	if invariant.Enabled && n < 0 {
+		invariant.Fail("segment %s is released once too often", f.meta.ID)
+	}
+	if n == 0 {
 		if err := f.r.Close(); err != nil {
 			f.log.Warn("close segment", "segment", f.meta.ID, "err", err)
 		}

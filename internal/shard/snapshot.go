@@ -3,6 +3,7 @@ package shard
 import (
 	"sync/atomic"
 
+	"github.com/weft-search/weft/internal/invariant"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/memtable"
@@ -39,6 +40,9 @@ func (s *Shard) Snapshot() *Snapshot {
 func (s *Shard) snapshotLocked() *Snapshot {
 	sn := &Snapshot{schema: s.mu.schema, seq: s.mu.seq, changes: s.mu.changes, commitTS: s.mu.ts}
 	add := func(p *part) {
+		if invariant.Enabled {
+			p.verifyLocked()
+		}
 		n := p.aliveLocked()
 		if n == 0 {
 			return
@@ -63,7 +67,11 @@ func (s *Shard) snapshotLocked() *Snapshot {
 func (sn *Snapshot) Release() { sn.release() }
 
 func (sn *Snapshot) release() {
-	if sn.refs.Add(-1) != 0 {
+	n := sn.refs.Add(-1)
+	if invariant.Enabled && n < 0 {
+		invariant.Fail("snapshot of log record %d is released once too often", sn.seq)
+	}
+	if n != 0 {
 		return
 	}
 	for _, f := range sn.files {

@@ -7,6 +7,7 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/weft-search/weft/internal/invariant"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/segment/bitset"
@@ -165,6 +166,7 @@ func (v *View) first(e *entry) uint32 {
 
 // ScanTerms calls fn for each term with the prefix, ascending, with its physical document frequency.
 func (v *View) ScanTerms(field int, prefix []byte, fn func(term []byte, df uint32) bool) error {
+	fn = invariant.Lend(fn)
 	f := v.field(field)
 	for _, i := range v.termsWith(f, prefix) {
 		e := &f.terms[i]
@@ -185,6 +187,7 @@ func (v *View) ScanTerms(field int, prefix []byte, fn func(term []byte, df uint3
 
 // ScanPostings is ScanTerms with the list of each term, which is fn's to keep, at no search for it.
 func (v *View) ScanPostings(field int, prefix []byte, fn func(term []byte, p segment.Postings) bool) error {
+	fn = invariant.Lend(fn)
 	f := v.field(field)
 	for _, i := range v.termsWith(f, prefix) {
 		l, borrowed := v.t.cache.get(v, f, field, i)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"path"
 
+	"github.com/weft-search/weft/internal/invariant"
 	"github.com/weft-search/weft/internal/vfs"
 )
 
@@ -179,7 +180,11 @@ func replay(fsys vfs.FS, dir string, files []logFile, from, limit uint64, fn fun
 			if r.seq < from {
 				return nil
 			}
-			return fn(r.seq, r.payload)
+			err := fn(r.seq, r.payload)
+			if invariant.Enabled {
+				invariant.Mangle(r.payload)
+			}
+			return err
 		})
 		if err != nil {
 			return err
