@@ -2,6 +2,7 @@ package node
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -109,6 +110,20 @@ func TestBadInput(t *testing.T) {
 		{"search with bad JSON", "POST", "/search?index=books", jsonType, "{\"q\":\"a\"\n \"limit\":1}", 400, api.InvalidJSON, at("", 2, 10)},
 		{"search with a parameter in the URL", "POST", "/search?q=a", jsonType, `{}`, 400, api.UnknownParameter, on("q")},
 
+		{"search that is not an object", "POST", "/search", jsonType, "\n [1]", 400, api.InvalidJSON, at("", 2, 2)},
+		{"search of two objects", "POST", "/search", jsonType, "{}\n{}", 400, api.InvalidJSON, at("", 2, 3)},
+		{"search that is not UTF-8", "POST", "/search", jsonType, "{\"q\":\"\xff\"}", 400, api.InvalidUTF8, at("", 1, 6)},
+		{"search with a lone surrogate", "POST", "/search", jsonType, `{"q":"\ud800"}`, 400, api.InvalidUTF8, at("", 1, 6)},
+		{"search with a nameless field", "POST", "/search", jsonType, `{"fields":[""]}`, 400, api.InvalidParameter, on("fields")},
+		{"limit beyond every number", "GET", find + "limit=99999999999999999999", "", "", 400, api.InvalidParameter, within("limit", 10_000)},
+		{"timeout below every number", "GET", find + "timeout_ms=-99999999999999999999", "", "", 400, api.InvalidParameter, within("timeout_ms", 600_000)},
+		{"share in hexadecimal", "GET", find + "min_coverage=0x1p-1", "", "", 400, api.InvalidParameter, on("min_coverage")},
+		{"path with an empty element", "GET", "http://x//search?index=books", "", "", 404, api.NotFound, none},
+		{"path with dots", "GET", "/indexes/../search?index=books", "", "", 404, api.NotFound, none},
+		{"index called dot", "PUT", "/indexes/.", "", "", 404, api.NotFound, none},
+		{"index called dot, escaped", "PUT", "/indexes/%2e", "", "", 400, api.InvalidIndexName, on("index")},
+		{"index name with a NUL", "GET", "/indexes/a%00", "", "", 400, api.InvalidIndexName, on("index")},
+
 		{"schema with a fault", "PUT", "/indexes/new", "text/plain", "index new {\n  field id text\n}", 400, api.InvalidSchema, at("", 2, -1)},
 		{"schema in bad JSON", "PUT", "/indexes/new", jsonType, `{"fields":`, 400, api.InvalidSchema, at("", 1, -1)},
 		{"schema with an unknown tokenizer", "PUT", "/indexes/new", "text/plain", "index new {\n  field title: text<nope> [indexed]\n}", 400, api.InvalidSchema, at("", 2, -1)},
@@ -176,6 +191,42 @@ func TestProblemsOfAQueryNameTheField(t *testing.T) {
 		p := s.do("GET", "/search?q="+q, "", "").want(400).json()
 		if p["field"] != field || !strings.Contains(p["detail"].(string), `field "`+field+`"`) {
 			t.Errorf("%s: field %v, detail %v", q, p["field"], p["detail"])
+		}
+	}
+}
+
+// TestIDsOfAllKinds writes, reads and deletes documents whose ids need care in a URL.
+func TestIDsOfAllKinds(t *testing.T) {
+	s := newServer(t, Config{})
+	ids := []string{"a/b", "a b", " ", "a+b", "a&b=c", "%41", "..", "日本", "a\nb", "a\x00b", strings.Repeat("x", 512), strings.Repeat("é", 256)}
+	for _, id := range ids {
+		quoted := string(api.AppendString(nil, id))
+		if m := s.put("default", `{"id":`+quoted+`,"t":"x"}`); m["id"] != id {
+			t.Errorf("id %q became %q", id, m["id"])
+		}
+	}
+	if _, total := s.ids("/search?q=x&limit=100"); total != float64(len(ids)) {
+		t.Errorf("%v documents", total)
+	}
+	for _, id := range ids {
+		in := url.QueryEscape(id)
+		if m := s.do("GET", "/doc?id="+in, "", "").want(200).json(); m["id"] != id || m["source"].(map[string]any)["id"] != id {
+			t.Errorf("id %q: %v", id, m)
+		}
+		if m := s.do("DELETE", "/index?id="+in, "", "").want(200).json(); m["deleted"] != 1.0 {
+			t.Errorf("id %q was not deleted", id)
+		}
+	}
+}
+
+// TestManyNamesInAList repeats names up to the length of the body: the work is bounded by the schema.
+func TestManyNamesInAList(t *testing.T) {
+	s := newServer(t, Config{})
+	s.put("default", `{"id":"1","t":"x","n":1}`)
+	names := strings.Repeat(`"t",`, 20_000) + `"n"`
+	for _, body := range []string{`{"fields":[` + names + `]}`, `{"q":"x","default_fields":[` + names[:len(names)-4] + `]}`} {
+		if got := s.do("POST", "/search", "application/json", body).want(200).json(); got["total"] != 1.0 {
+			t.Errorf("%v", got)
 		}
 	}
 }

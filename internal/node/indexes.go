@@ -36,7 +36,7 @@ func (n *Node) putIndex(c *call) *api.Problem {
 	if prob != nil {
 		return prob
 	}
-	defer held.Release()
+	defer held.release()
 	sch, prob := n.readSchema(c, name, kind, body)
 	if prob != nil {
 		return prob

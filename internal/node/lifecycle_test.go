@@ -104,6 +104,67 @@ func TestBodiesAreChargedBeforeTheyAreRead(t *testing.T) {
 	s.put("default", `{"id":"1"}`)
 }
 
+// TestIdleBodiesKeepNobodyOut announces bodies that together are far over the memory for bodies, and sends next to nothing of them.
+func TestIdleBodiesKeepNobodyOut(t *testing.T) {
+	s := newServer(t, Config{HTTPAddr: "127.0.0.1:0", Limits: Limits{RequestBytes: 64 << 20, QueueWait: time.Hour}})
+	const idle = 20
+	for i := range idle {
+		conn, err := net.Dial("tcp", s.node.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		length := "Content-Length: 16000000\r\n\r\n{"
+		if i%2 == 0 {
+			length = "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
+		}
+		if _, err := io.WriteString(conn, "POST /index HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+length); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "all have begun", func() bool { return s.node.memory.Used() == idle*firstCharge })
+	s.put("default", `{"id":"1"}`)
+	s.bulk("default", `{"id":"2"}`).want(200)
+}
+
+// TestBodiesOfEveryLength sends documents around the sizes at which a body is charged and limited.
+func TestBodiesOfEveryLength(t *testing.T) {
+	const limit = 2 << 20
+	s := newServer(t, Config{HTTPAddr: "127.0.0.1:0", Limits: Limits{DocumentBytes: limit}})
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	const head, tail = `{`, `"id":"1"}`
+	for _, size := range []int{100, firstCharge - 1, firstCharge, firstCharge + 1, limit - 1, limit, limit + 1, 2 * limit} {
+		for _, chunked := range []bool{false, true} {
+			text := head + strings.Repeat(" ", size-len(head)-len(tail)) + tail
+			var body io.Reader = strings.NewReader(text)
+			if chunked {
+				body = io.MultiReader(body) // of a length that the client does not know
+			}
+			resp, err := client.Post("http://"+s.node.Addr()+"/index", "application/json", body)
+			if err != nil {
+				t.Fatalf("%d bytes: %v", size, err)
+			}
+			reply, err := io.ReadAll(resp.Body)
+			if err := errors.Join(err, resp.Body.Close()); err != nil {
+				t.Fatal(err)
+			}
+			want := 200
+			if size > limit {
+				want = 413
+			}
+			if resp.StatusCode != want {
+				t.Errorf("%d bytes, chunked %v: %d %s", size, chunked, resp.StatusCode, reply)
+			}
+		}
+	}
+	until(t, "all memory is given back", func() bool { return s.node.memory.Used() == 0 })
+}
+
 type countingReader struct {
 	io.Reader
 	n int

@@ -74,7 +74,7 @@ func (n *Node) searchBody(c *call) *api.Problem {
 	if prob != nil {
 		return prob
 	}
-	defer held.Release()
+	defer held.release()
 	req, prob := api.ParseSearchBody(body, index, n.searchLimits())
 	if prob != nil {
 		return prob
@@ -160,7 +160,11 @@ func (n *Node) recordSearch(c *call, req *api.SearchRequest, watch *stopwatch, t
 // execute searches one snapshot and renders the hits.
 func (n *Node) execute(ctx context.Context, l lease, snap *shard.Snapshot, root query.Node, req *api.SearchRequest, watch *stopwatch) (*api.SearchReply, *api.Problem) {
 	sch, leaves := snap.Schema(), snap.Leaves()
-	if prob := checkFields(sch, req); prob != nil {
+	if prob := checkDefaultFields(sch, req); prob != nil {
+		return nil, prob
+	}
+	pick, prob := selectorOf(sch, req.Fields)
+	if prob != nil {
 		return nil, prob
 	}
 	ereq := exec.Request{
@@ -198,7 +202,7 @@ func (n *Node) execute(ctx context.Context, l lease, snap *shard.Snapshot, root 
 	}
 	shardMicros := watch.last - began
 
-	sources, held, prob := n.fetch(ctx, leaves, res.Hits, selectorOf(sch, req.Fields))
+	sources, held, prob := n.fetch(ctx, leaves, res.Hits, pick)
 	defer held.release()
 	if prob != nil {
 		return nil, prob
@@ -250,8 +254,8 @@ func floor(reply *api.SearchReply, least float64) *api.Problem {
 	return &api.Problem{Code: api.Incomplete, Field: "min_coverage", Extra: extra, Detail: "the answer covers less of the index than min_coverage asks for"}
 }
 
-// checkFields checks the fields that the request names outside its query.
-func checkFields(sch *schema.Schema, req *api.SearchRequest) *api.Problem {
+// checkDefaultFields checks the fields that the request wants searched.
+func checkDefaultFields(sch *schema.Schema, req *api.SearchRequest) *api.Problem {
 	for _, name := range req.DefaultFields {
 		f, ok := sch.Lookup(name)
 		if !ok {
@@ -259,16 +263,6 @@ func checkFields(sch *schema.Schema, req *api.SearchRequest) *api.Problem {
 		}
 		if sch.Fields[f].Type != schema.Text || !sch.Fields[f].Indexed {
 			return &api.Problem{Code: api.FieldNotSearchable, Field: name, Detail: fmt.Sprintf("default_fields: field %q has no text index", name)}
-		}
-	}
-	for _, name := range req.Fields {
-		f, ok := sch.Lookup(name)
-		below, hidden := fieldsBelow(sch, name)
-		if !ok && below == nil && !hidden {
-			return unknownField(name, "fields")
-		}
-		if stored := below != nil || ok && sch.Fields[f].Stored; !stored {
-			return &api.Problem{Code: api.InvalidField, Field: name, Detail: fmt.Sprintf("fields: field %q is not stored", name)}
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -86,8 +87,8 @@ func (n *Node) newHandler() http.Handler {
 		byPath[rt.path][rt.method] = &endpoint{route: rt, metrics: metrics[rt.name]}
 	}
 	none := &endpoint{metrics: n.cfg.Metrics.Route("none"), route: route{name: "none", always: true}}
-	for _, path := range paths {
-		methods := byPath[path]
+	for _, p := range paths {
+		methods := byPath[p]
 		allow := make([]string, 0, len(methods)+1)
 		for m := range methods {
 			allow = append(allow, m)
@@ -97,7 +98,7 @@ func (n *Node) newHandler() http.Handler {
 		}
 		slices.Sort(allow)
 		allowed := strings.Join(allow, ", ")
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		mux.HandleFunc(p, func(w http.ResponseWriter, r *http.Request) {
 			method := r.Method
 			if method == http.MethodHead {
 				method = http.MethodGet // net/http leaves the body out
@@ -110,10 +111,23 @@ func (n *Node) newHandler() http.Handler {
 			n.serve(w, r, none, api.NewProblem(api.MethodNotAllowed, "this path takes "+allowed))
 		})
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	notFound := func(w http.ResponseWriter, r *http.Request) {
 		n.serve(w, r, none, api.NewProblem(api.NotFound, "see /openapi.json for the paths that there are"))
+	}
+	mux.HandleFunc("/", notFound)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The mux would answer these by itself, with a redirect or in plain text.
+		if !cleanPath(r.URL.EscapedPath()) {
+			notFound(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
 	})
-	return mux
+}
+
+// cleanPath tells whether a path is absolute and has no empty, "." or ".." element; it may end in a slash.
+func cleanPath(p string) bool {
+	return p == "/" || strings.HasPrefix(p, "/") && path.Clean(p) == strings.TrimSuffix(p, "/")
 }
 
 // endpoint is a route with its metrics.
@@ -325,8 +339,21 @@ func wrongType(given, kind string, allowed []string) *api.Problem {
 	return api.NewProblem(api.UnsupportedMediaType, why+"; send "+strings.Join(allowed, " or ")+" (curl: -H 'Content-Type: "+allowed[0]+"')").On("Content-Type")
 }
 
-// body reads the whole body, at most limit bytes, into memory that it holds until the returned place is released.
-func (c *call) body(n *Node, limit int64) ([]byte, *admit.Place, *api.Problem) {
+// firstCharge is the memory that a body is charged before its first byte. The rest is charged when this much has come: a caller
+// that announces a long body and sends nothing keeps nobody else out.
+const firstCharge = 1 << 20
+
+// charges are the places of one body. A nil one holds nothing.
+type charges []*admit.Place
+
+func (c charges) release() {
+	for _, p := range c {
+		p.Release()
+	}
+}
+
+// body reads the whole body, at most limit bytes, into memory that it holds until the returned charges are released.
+func (c *call) body(n *Node, limit int64) ([]byte, charges, *api.Problem) {
 	tooLarge := func() *api.Problem {
 		return api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the body is longer than %d bytes", limit)).Within(limit)
 	}
@@ -341,29 +368,58 @@ func (c *call) body(n *Node, limit int64) ([]byte, *admit.Place, *api.Problem) {
 	if charge == 0 {
 		return nil, nil, nil
 	}
-	place, err := n.memory.Enter(c.ctx, charge)
+	place, err := n.memory.Enter(c.ctx, min(charge, firstCharge))
 	if err != nil {
 		return nil, nil, n.problem(c.ctx, err)
 	}
+	held := charges{place}
 	src, stop := c.timed(n, c.ctx)
 	defer stop()
-	var b []byte
-	if length > 0 {
-		b = make([]byte, length)
-		_, err = io.ReadFull(src, b)
-		c.read = err == nil
-	} else {
-		b, err = io.ReadAll(io.LimitReader(src, limit+1))
+	b, err := readSome(src, make([]byte, 0, min(charge, firstCharge)), length)
+	if err == nil && charge > firstCharge && int64(len(b)) == firstCharge {
+		// More may come. What waits here holds little, and is refused when no room comes free.
+		if place, err = n.memory.Enter(c.ctx, charge-firstCharge); err != nil {
+			held.release()
+			return nil, nil, n.problem(c.ctx, err)
+		}
+		held = append(held, place)
+		b, err = readSome(src, append(make([]byte, 0, charge), b...), length)
 	}
-	switch {
-	case err != nil:
-		place.Release()
+	if err == nil && length < 0 && int64(len(b)) == limit {
+		var more [1]byte
+		var k int
+		if k, err = io.ReadFull(src, more[:]); k > 0 {
+			held.release()
+			return nil, nil, tooLarge()
+		}
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+	}
+	if err != nil {
+		held.release()
 		return nil, nil, n.bodyProblem(c.ctx, err)
-	case int64(len(b)) > limit:
-		place.Release()
-		return nil, nil, tooLarge()
 	}
-	return b, place, nil
+	c.read = c.read || int64(len(b)) == length
+	return b, held, nil
+}
+
+// readSome appends what comes to b until its capacity is used, length bytes are there, or, for a length below 0, the stream ends.
+func readSome(src io.Reader, b []byte, length int64) ([]byte, error) {
+	for len(b) < cap(b) && int64(len(b)) != length {
+		k, err := src.Read(b[len(b):cap(b)])
+		b = b[:len(b)+k]
+		if errors.Is(err, io.EOF) && int64(len(b)) != length {
+			if length >= 0 {
+				return b, io.ErrUnexpectedEOF
+			}
+			return b, nil
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return b, err
+		}
+	}
+	return b, nil
 }
 
 // timed returns the request's body as a reader on which no single read waits longer than the configured stall, and which

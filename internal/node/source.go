@@ -2,7 +2,7 @@ package node
 
 import (
 	"bytes"
-	"strings"
+	"fmt"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -26,39 +26,51 @@ const (
 	pickAllOther // all but the names
 )
 
-// selectorOf is the selector of a search: the fields it names, or with nil all that are stored.
-func selectorOf(sch *schema.Schema, fields []string) selector {
+// selectorOf is the selector of a search: the fields and objects it names, or with nil all that are stored. A name that is
+// neither a field nor the beginning of one's name, or has nothing stored, is a problem.
+func selectorOf(sch *schema.Schema, fields []string) (selector, *api.Problem) {
 	if fields == nil {
-		return storedOnly(sch)
+		return storedOnly(sch), nil
 	}
 	if len(fields) == 0 {
-		return selector{mode: pickNothing}
+		return selector{mode: pickNothing}, nil
+	}
+	// One pass over the schema, whatever a caller sends: what stands under each name.
+	type found struct {
+		stored []string
+		hidden bool
+	}
+	asked := make(map[string]*found, len(fields))
+	for _, name := range fields {
+		asked[name] = &found{}
+	}
+	for i := range sch.Fields {
+		f := &sch.Fields[i]
+		for at := 0; at <= len(f.Name); at++ {
+			if at < len(f.Name) && f.Name[at] != '.' {
+				continue
+			}
+			if a := asked[f.Name[:at]]; a != nil && f.Stored {
+				a.stored = append(a.stored, f.Name)
+			} else if a != nil {
+				a.hidden = true
+			}
+		}
 	}
 	var names []string
 	for _, name := range fields {
-		below, hidden := fieldsBelow(sch, name)
-		if !hidden {
+		a := asked[name]
+		switch {
+		case a.stored == nil && !a.hidden:
+			return selector{}, unknownField(name, "fields")
+		case a.stored == nil:
+			return selector{}, &api.Problem{Code: api.InvalidField, Field: name, Detail: fmt.Sprintf("fields: field %q is not stored", name)}
+		case !a.hidden:
 			names = append(names, name) // whole, with the members that are no fields, such as null
 		}
-		names = append(names, below...)
+		names = append(names, a.stored...)
 	}
-	return newSelector(pickNamed, names)
-}
-
-// fieldsBelow returns the stored fields whose names go on from name at a dot, and whether there are others that are not stored.
-func fieldsBelow(sch *schema.Schema, name string) (stored []string, hidden bool) {
-	for i := range sch.Fields {
-		f := &sch.Fields[i]
-		if rest, ok := strings.CutPrefix(f.Name, name); !ok || !strings.HasPrefix(rest, ".") {
-			continue
-		}
-		if f.Stored {
-			stored = append(stored, f.Name)
-		} else {
-			hidden = true
-		}
-	}
-	return stored, hidden
+	return newSelector(pickNamed, names), nil
 }
 
 // storedOnly leaves out the fields that are declared as not stored.

@@ -36,7 +36,7 @@ func (n *Node) putDocument(c *call) *api.Problem {
 		}
 		return prob
 	}
-	defer held.Release()
+	defer held.release()
 	place, err := n.writes.Enter(c.ctx, 1)
 	if err != nil {
 		return n.problem(c.ctx, err)

@@ -181,14 +181,14 @@ func TestParseSearchRefuses(t *testing.T) {
 		line, at int
 	}{
 		{``, InvalidJSON, "", 1, 0},
-		{`[]`, InvalidJSON, "", 0, 0},
+		{`[]`, InvalidJSON, "", 1, 0},
 		{"{\n\"q\": }", InvalidJSON, "", 2, 7},
 		{`{"q":"a","q":"b"}`, InvalidJSON, "", 1, 9},
 		{`{"q":"a"} x`, InvalidJSON, "", 1, 10},
-		{`{"q":"a"} {}`, InvalidJSON, "", 0, 10},
+		{`{"q":"a"} {}`, InvalidJSON, "", 1, 10},
 		{`{"q":"a"`, InvalidJSON, "", 1, 8},
-		{"{\"q\":\"\xff\"}", InvalidJSON, "", 1, 6},
-		{`{"q":"\ud800"}`, InvalidJSON, "", 1, 6},
+		{"{\"q\":\"\xff\"}", InvalidUTF8, "", 1, 6},
+		{`{"q":"\ud800"}`, InvalidUTF8, "", 1, 6},
 		{`{"q":1}`, InvalidParameter, "q", 0, 5},
 		{`{"limit":"1"}`, InvalidParameter, "limit", 0, 9},
 		{`{"limit":1e3}`, InvalidParameter, "limit", 0, 9},

@@ -265,7 +265,7 @@ func ParseSearchBody(body []byte, index string, l SearchLimits) (*SearchRequest,
 		return nil, JSONProblem(body, err)
 	}
 	if tok.Kind() != '{' {
-		return nil, NewProblem(InvalidJSON, "the body is not a JSON object").At(0)
+		return nil, atByte(body, NewProblem(InvalidJSON, "the body is not a JSON object"), len(body)-len(bytes.TrimLeft(body, " \t\r\n")))
 	}
 	for {
 		tok, err := d.ReadToken()
@@ -294,7 +294,7 @@ func ParseSearchBody(body []byte, index string, l SearchLimits) (*SearchRequest,
 		}
 	}
 	if tok, err := d.ReadToken(); err == nil {
-		return nil, NewProblem(InvalidJSON, "more follows after the JSON object").At(int(d.InputOffset()) - len(tok.String()))
+		return nil, atByte(body, NewProblem(InvalidJSON, "more follows after the JSON object"), int(d.InputOffset())-len(tok.String()))
 	} else if d.InputOffset() != int64(len(body)) && strings.TrimSpace(string(body[d.InputOffset():])) != "" {
 		return nil, JSONProblem(body, err)
 	}
@@ -339,13 +339,13 @@ func (p *param) fromText(s string) (value, *Problem) {
 	switch p.kind {
 	case kindInt:
 		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil {
+		if err != nil && !errors.Is(err, strconv.ErrRange) { // then n is the nearest there is, and set names the limit
 			return value{}, badParam(p.name, "it is a whole number")
 		}
 		return value{num: n}, nil
 	case kindFloat:
 		f, err := strconv.ParseFloat(s, 64)
-		if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+		if err != nil || math.IsNaN(f) || math.IsInf(f, 0) || strings.ContainsAny(s, "xX_") {
 			return value{}, badParam(p.name, "it is a finite number")
 		}
 		return value{float: f}, nil
@@ -365,6 +365,7 @@ func (p *param) fromText(s string) (value, *Problem) {
 			}
 			v.list = append(v.list, item)
 		}
+		v.list = unique(v.list)
 		return v, nil
 	}
 	return value{text: s}, nil
@@ -411,17 +412,31 @@ func (p *param) fromJSON(raw jsontext.Value) (value, *Problem) {
 		}
 		switch tok.Kind() {
 		case '"':
+			if tok.String() == "" {
+				return value{}, badParam(p.name, "an item of the list is empty")
+			}
 			v.list = append(v.list, tok.String())
 		case '[':
 			if d.StackDepth() > 1 {
 				return value{}, badParam(p.name, "it is an array of strings")
 			}
 		case ']':
+			v.list = unique(v.list)
 			return v, nil
 		default:
 			return value{}, badParam(p.name, "it is an array of strings")
 		}
 	}
+}
+
+// unique drops what came before.
+func unique(list []string) []string {
+	seen := make(map[string]bool, len(list))
+	return slices.DeleteFunc(list, func(s string) bool {
+		again := seen[s]
+		seen[s] = true
+		return again
+	})
 }
 
 func unquote(raw jsontext.Value) string {
@@ -436,19 +451,26 @@ func unquote(raw jsontext.Value) string {
 // JSONProblem is the problem of a body that is not valid JSON, with line and position.
 func JSONProblem(body []byte, err error) *Problem {
 	at := len(body)
-	detail := "the JSON text ends too early"
+	code, detail := InvalidJSON, "the JSON text ends too early"
 	if syn, ok := errors.AsType[*jsontext.SyntacticError](err); ok && syn.ByteOffset <= int64(len(body)) {
 		at = int(syn.ByteOffset)
 		if syn.Err != nil && !isUnexpectedEnd(syn.Err) {
 			detail = Clip(syn.Err.Error())
+			if strings.Contains(detail, "invalid UTF-8") || strings.Contains(detail, "invalid surrogate") {
+				code = InvalidUTF8
+			}
 			if errors.Is(syn.Err, jsontext.ErrDuplicateName) {
 				detail = "member " + strconv.Quote(Clip(syn.JSONPointer.LastToken())) + " is given more than once"
 			}
 		}
 	}
-	p := NewProblem(InvalidJSON, detail).At(at)
+	return atByte(body, NewProblem(code, detail), at)
+}
+
+// atByte sets position and line of a fault in a body.
+func atByte(body []byte, p *Problem, at int) *Problem {
 	p.Line = 1 + bytes.Count(body[:at], []byte{'\n'})
-	return p
+	return p.At(at)
 }
 
 // clipBytes is the most of a caller's text that a problem repeats.
