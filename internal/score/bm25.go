@@ -52,3 +52,24 @@ func Ln(x float32) float32 {
 	}
 	return float32(float64(float64(2*s)*p) + float64(float64(exp)*math.Ln2))
 }
+
+// Weight scores one term of one field: IDF, Norm and TF with what does not depend on the document taken out of the loop. Its scores
+// have the bits of TF(idf, tf, k1, Norm(length, avg, k1, b)).
+type Weight struct {
+	idf, k1, k1p1, kb0, b, avg float32
+}
+
+// NewWeight returns the weight of a term with the given idf in a field with the given average length and parameters.
+func NewWeight(idf, avg, k1, b float32) Weight {
+	return Weight{idf: idf, k1: k1, k1p1: float32(k1 + 1), kb0: float32(1 - b), b: b, avg: avg}
+}
+
+// Score is the score of a document that holds the term tf times in length tokens.
+func (w *Weight) Score(tf uint32, length uint16) float32 {
+	f := float32(tf)
+	norm := float32(w.k1 * float32(w.kb0+float32(w.b*float32(float32(length)/w.avg))))
+	return float32(w.idf*float32(f*w.k1p1)) / float32(f+norm)
+}
+
+// Limit is what Score tends to as tf grows, and its bound but for rounding.
+func (w *Weight) Limit() float32 { return float32(w.idf * w.k1p1) }

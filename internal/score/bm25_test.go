@@ -2,6 +2,7 @@ package score
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -23,5 +24,19 @@ func TestBM25Golden(t *testing.T) {
 	norm := Norm(50, AvgLen(FieldStats{SumLen: 100000, Docs: 1000}), 1.2, 0.75)
 	if got := TF(idf, 3, 1.2, norm); math.Abs(float64(got)-8.02099) > 1e-5 {
 		t.Fatalf("score %v", got)
+	}
+}
+
+func TestWeightHasTheBitsOfTheFormula(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for range 200_000 {
+		idf, avg := IDF(uint64(r.IntN(1e6)+1), uint64(r.IntN(1000))), 1+r.Float32()*300
+		k1, b := []float32{1.2, 0.9, 0, 2}[r.IntN(4)], []float32{0.75, 0.4, 0, 1}[r.IntN(4)]
+		w := NewWeight(idf, avg, k1, b)
+		tf, length := uint32(r.IntN(40)+1), uint16(r.IntN(1<<16))
+		got, want := w.Score(tf, length), TF(idf, float32(tf), k1, Norm(uint32(length), avg, k1, b))
+		if math.Float32bits(got) != math.Float32bits(want) {
+			t.Fatalf("idf %v avg %v k1 %v b %v tf %d length %d: %v, the formula gives %v", idf, avg, k1, b, tf, length, got, want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package exec
 import (
 	"math"
 
+	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/segment"
 )
 
@@ -28,14 +29,14 @@ type cursor struct {
 	df   int
 	max  float32 // bound over the whole list
 
-	lens                  []uint16
-	idf, k1, k1p1, kb0, b float32
-	avg, boost            float32
-	docs, freqs           [segment.BlockSize]uint32
-	post                  segment.Postings
-	imps                  [8]segment.Impact
-	scored                uint32 // document that sc is the score of
-	sc                    float32
+	lens        []uint16
+	boost       float32
+	weight      score.Weight
+	docs, freqs [segment.BlockSize]uint32
+	post        segment.Postings
+	imps        [8]segment.Impact
+	scored      uint32 // document that sc is the score of
+	sc          float32
 }
 
 func (c *cursor) reset(p segment.Postings, lens []uint16, fp *fieldParams, idf float32, n *node) {
@@ -46,10 +47,7 @@ func (c *cursor) reset(p segment.Postings, lens []uint16, fp *fieldParams, idf f
 	c.hasFreqs = false
 	c.shallow = -1
 	c.lens = lens
-	c.idf = idf
-	c.k1, c.b, c.avg = fp.k1, fp.b, fp.avg
-	c.k1p1 = float32(fp.k1 + 1)
-	c.kb0 = float32(1 - fp.b)
+	c.weight = score.NewWeight(idf, fp.avg, fp.k1, fp.b)
 	c.node = n
 	c.boosted = false
 	c.boost = 1
@@ -148,21 +146,8 @@ func (c *cursor) freq() uint32 {
 	return c.freqs[c.i&(segment.BlockSize-1)]
 }
 
-// norm, tf and the functions that use them repeat score.Norm and score.TF, operation for operation, with the constants taken out
-// of the loop; a test holds them to the same bits.
-func (c *cursor) norm(length uint16) float32 {
-	r := float32(length) / c.avg
-	return float32(c.k1 * float32(c.kb0+float32(c.b*r)))
-}
-
-func (c *cursor) raw(tf uint32, length uint16) float32 {
-	f := float32(tf)
-	num := float32(c.idf * float32(f*c.k1p1))
-	return num / float32(f+c.norm(length))
-}
-
 func (c *cursor) scoreOf(tf uint32, doc uint32) float32 {
-	s := c.raw(tf, c.lens[doc])
+	s := c.weight.Score(tf, c.lens[doc])
 	if c.boosted {
 		s = float32(c.boost * s)
 	}
@@ -184,9 +169,9 @@ func (c *cursor) impactsBound(b int) float32 {
 	for _, im := range c.post.Impacts(b, c.imps[:0]) {
 		var s float32
 		if im.Freq > 1<<24 { // saturated: the limit for a frequency without bound
-			s = float32(c.idf * c.k1p1)
+			s = c.weight.Limit()
 		} else {
-			s = c.raw(im.Freq, im.Len)
+			s = c.weight.Score(im.Freq, im.Len)
 		}
 		m = max(m, s)
 	}

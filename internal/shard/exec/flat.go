@@ -27,7 +27,7 @@ func (s *searcher) topTerm(l Leaf, li int, c *cursor) error {
 		thr := s.top.thr
 		for i := 0; i < c.n; i++ {
 			doc := c.docs[i&(segment.BlockSize-1)]
-			sc := c.raw(c.freqs[i&(segment.BlockSize-1)], c.lens[doc])
+			sc := c.weight.Score(c.freqs[i&(segment.BlockSize-1)], c.lens[doc])
 			if c.boosted {
 				sc = float32(c.boost * sc)
 			}

@@ -89,7 +89,7 @@ next:
 					least = min(least, c.freq())
 				}
 			}
-			if p.s.below(lead.raw(least, lead.lens[doc])) {
+			if p.s.below(lead.weight.Score(least, lead.lens[doc])) {
 				doc = lead.next()
 				continue
 			}
@@ -104,7 +104,7 @@ next:
 }
 
 func (p *phraseIter) score() float32 {
-	return p.lead.raw(p.freq, p.lead.lens[p.cur])
+	return p.lead.weight.Score(p.freq, p.lead.lens[p.cur])
 }
 
 func (p *phraseIter) cost() int { return p.lead.df }

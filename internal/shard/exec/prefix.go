@@ -25,7 +25,7 @@ func (s *searcher) prefixIter(l Leaf, li int, n *node) (iterator, error) {
 			for i := 0; i < k; i++ {
 				d := s.docsScr[i]
 				set.docs[d>>6] |= 1 << (d & 63)
-				set.sc[d] += c.raw(s.freqsScr[i], lens[d])
+				set.sc[d] += c.weight.Score(s.freqsScr[i], lens[d])
 			}
 		}
 		if err := c.post.Err(); err != nil {

@@ -452,7 +452,7 @@ func (s *searcher) topFlat(l Leaf, li int, sh *shape, counting bool) (n uint64, 
 		if c == nil {
 			return 0, true, nil
 		}
-		c.idf = 0 // a filter adds nothing; eval never reads it
+		c.weight = score.NewWeight(0, 1, 0, 0) // a filter adds nothing; eval never reads it
 		s.req_ = append(s.req_, c)
 	}
 	for _, n := range sh.opt {
