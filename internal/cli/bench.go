@@ -91,7 +91,7 @@ func (b *benchCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 	if report == nil {
 		return err
 	}
-	if perr := b.print(io, report); perr != nil {
+	if perr := b.print(io, report, err == nil); perr != nil {
 		return perr
 	}
 	if err != nil {
@@ -217,7 +217,8 @@ func quantilesOf(h *loadgen.Histogram) quantiles {
 	return quantiles{ms(h.Mean()), ms(h.Quantile(0.5)), ms(h.Quantile(0.9)), ms(h.Quantile(0.99)), ms(h.Quantile(0.999)), ms(h.Max())}
 }
 
-func (b *benchCmd) print(io *IO, r *loadgen.Report) error {
+// print prints the report; whole tells that the load was not interrupted.
+func (b *benchCmd) print(io *IO, r *loadgen.Report, whole bool) error {
 	out := benchReport{
 		Rate: b.Rate, Due: r.Due, Done: r.Done, Failed: r.Failed, Unsent: r.Unsent, Seconds: r.Elapsed.Seconds(),
 		Throughput: float64(r.Done) / r.Elapsed.Seconds(), Latency: quantilesOf(&r.Latency), Service: quantilesOf(&r.Service), Errors: r.Errors,
@@ -231,7 +232,7 @@ func (b *benchCmd) print(io *IO, r *loadgen.Report) error {
 		return err
 	}
 	say(io.Stdout, "%s done, %s failed, %s not sent; %.1f a second came back well, %g were asked for\n", thousands(int64(out.Done)), thousands(int64(out.Failed)), thousands(int64(out.Unsent)), out.Throughput, b.Rate)
-	if out.Unsent > 0 {
+	if out.Unsent > 0 && whole {
 		say(io.Stdout, "The server did not keep up: the times below leave out what was not sent, and would be longer with it.\n")
 	}
 	say(io.Stdout, "\n")

@@ -7,6 +7,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,9 +136,15 @@ func Run(ctx context.Context, args []string, io IO) (code int) {
 	}
 	kctx, err := parser.Parse(args)
 	if err != nil {
-		say(io.Stderr, "weft: error: %v\n%s\n", err, hint(err))
+		var out *outputError
+		if errors.As(err, &out) {
+			say(io.Stderr, "weft: error: %s\n", harmless(out.Error()))
+			return exitFailed
+		}
+		say(io.Stderr, "weft: error: %s\n%s\n", harmless(err.Error()), hint(err))
 		return exitUsage
 	}
+	c.Index = cmp.Or(c.Index, "default")
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	err = kctx.Run(&c.globals, &io)
 	var bad *usageError
@@ -154,10 +161,10 @@ func Run(ctx context.Context, args []string, io IO) (code int) {
 		say(io.Stderr, "weft: %s before it was done\n", why)
 		return exitFailed
 	case errors.As(err, &bad):
-		say(io.Stderr, "weft: error: %v\nRun \"weft help %s\" for its flags.\n", err, strings.Fields(kctx.Command())[0])
+		say(io.Stderr, "weft: error: %s\nRun \"weft help %s\" for its flags.\n", harmless(err.Error()), strings.Fields(kctx.Command())[0])
 		return exitUsage
 	}
-	say(io.Stderr, "weft: error: %v\n", err)
+	say(io.Stderr, "weft: error: %s\n", harmless(err.Error()))
 	return exitFailed
 }
 
@@ -196,15 +203,21 @@ func newParser(c *commands, io *IO) (*kong.Kong, error) {
 
 // help prints what kong knows, and examples where they are of use.
 func help(o kong.HelpOptions, ctx *kong.Context) error {
-	if err := kong.DefaultHelpPrinter(o, ctx); err != nil {
-		return err
+	err := kong.DefaultHelpPrinter(o, ctx)
+	if err == nil && ctx.Selected() == nil {
+		_, err = fmt.Fprintf(ctx.Stdout, "\n%s\n", examples)
 	}
-	if ctx.Selected() == nil {
-		_, err := fmt.Fprintf(ctx.Stdout, "\n%s\n", examples)
-		return err
+	if err != nil {
+		return &outputError{err}
 	}
 	return nil
 }
+
+// outputError says that help could not be printed, which is nobody's bad usage.
+type outputError struct{ err error }
+
+func (e *outputError) Error() string { return e.err.Error() }
+func (e *outputError) Unwrap() error { return e.err }
 
 // say prints for a person. There is nobody to tell when that fails, so the error is dropped here and only here.
 func say(w io.Writer, format string, args ...any) {

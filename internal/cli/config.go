@@ -25,17 +25,20 @@ type envResolver struct {
 // Validate accepts everything: the environment also holds what is not ours.
 func (envResolver) Validate(*kong.Application) error { return nil }
 
-// Resolve returns the variable of the flag.
+// Resolve returns the variable of the flag. An empty one counts as none, as scripts that pass variables on expect.
 func (e envResolver) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	if e.lookup == nil || flag.Name == "help" {
 		return nil, nil
 	}
 	v, ok := e.lookup(envName(flag.Name))
-	if !ok {
+	if !ok || v == "" {
 		return nil, nil
 	}
 	return v, nil
 }
+
+// longestConfig bounds the bytes of a file of settings.
+const longestConfig = 1 << 20
 
 // fileResolver takes flags from the file of --config: those of every command at the top, those of a command in a mapping with its name.
 type fileResolver struct {
@@ -58,7 +61,7 @@ func (f *fileResolver) load(ctx *kong.Context, lookup func(string) (string, bool
 	if f.path == "" {
 		return nil
 	}
-	b, err := os.ReadFile(f.path)
+	b, err := readSmall(f.path, longestConfig)
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
 	}
@@ -67,6 +70,23 @@ func (f *fileResolver) load(ctx *kong.Context, lookup func(string) (string, bool
 		return fmt.Errorf("--config: %s: %w", f.path, err)
 	}
 	return f.check(ctx.Model)
+}
+
+// readSmall reads a file that is to be no longer than most bytes.
+func readSmall(path string, most int64) (b []byte, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	b, err = io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > most {
+		return nil, fmt.Errorf("%s is longer than %d bytes", path, most)
+	}
+	return b, nil
 }
 
 // check refuses names that no command knows, so that a misspelt setting is not silently without effect.

@@ -7,12 +7,14 @@ import (
 	"io"
 	"slices"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/weft-search/weft/internal/cli/doctor"
 	"github.com/weft-search/weft/internal/vfs"
 )
 
 type doctorCmd struct {
-	DataDir string `required:"" type:"path" placeholder:"DIR" help:"Folder to check. No server may be using it."`
+	DataDir string `required:"" placeholder:"DIR" help:"Folder to check. No server may be using it."`
 	Repair  bool   `help:"After the check, say what is going to be done and do it."`
 }
 
@@ -34,7 +36,10 @@ Examples:
 
 // Run checks and repairs.
 func (d *doctorCmd) Run(ctx context.Context, io *IO) (err error) {
-	doc, err := doctor.Open(d.DataDir)
+	if d.DataDir == "" {
+		return usage(errors.New("--data-dir is empty"))
+	}
+	doc, err := doctor.Open(kong.ExpandPath(d.DataDir))
 	if errors.Is(err, vfs.ErrLocked) {
 		return fmt.Errorf("%w; stop it first", err)
 	}
@@ -114,11 +119,11 @@ func describe(i doctor.Index) string {
 
 func printReport(w io.Writer, r *doctor.Report) {
 	for _, i := range r.Indexes {
-		say(w, "index %s: %s\n", i.Name, describe(i))
+		say(w, "index %s: %s\n", clean(i.Name), describe(i))
 	}
 	repairable := 0
 	for _, f := range r.Findings {
-		say(w, "%s: %s: %s\n", f.Kind, f.Place, f.What)
+		say(w, "%s: %s: %s\n", f.Kind, f.Place, clean(f.What))
 		switch {
 		case f.Remedy != "":
 			say(w, "  repair: %s\n", f.Remedy)

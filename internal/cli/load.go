@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -83,6 +85,9 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 	if err != nil {
 		return err
 	}
+	if err := l.checkFiles(inputs); err != nil {
+		return err
+	}
 	c, err := glob.client(client.Options{})
 	if err != nil {
 		return err
@@ -122,10 +127,14 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 	meter := newMeter(stdio.Stderr, cfg.Stats, total)
 	const shown = 10
 	n := 0
-	cfg.Note = meter.line
+	cfg.Note = func(s string) { meter.line(clean(s)) }
 	cfg.OnReject = func(r loader.Reject) {
 		if n++; n <= shown && l.Rejects == "" {
-			meter.line(fmt.Sprintf("rejected %s:%d %s: %s (%s)", r.File, r.Line, r.ID, r.Reason, r.Code))
+			id := ""
+			if r.ID != "" {
+				id = " " + clip(r.ID)
+			}
+			meter.line(clean(fmt.Sprintf("rejected %s:%d%s: %s (%s)", r.File, r.Line, id, r.Reason, r.Code)))
 		}
 		if n == shown+1 && l.Rejects == "" {
 			meter.line("more rejects are not shown; --rejects FILE keeps all")
@@ -142,7 +151,7 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 		thousands(s.Indexed.Load()), counted(s.Read.Load(), "document", "documents"), glob.Index, took.Seconds(),
 		thousands(int64(float64(s.Indexed.Load())/took.Seconds())), float64(s.SentBytes.Load())/1e6/took.Seconds())
 	if err != nil {
-		if l.Resume != "" {
+		if l.Resume != "" && s.Read.Load() > 0 {
 			say(stdio.Stderr, "The same command, run again, goes on behind what was acknowledged.\n")
 		}
 		return explain(c, err)
@@ -169,18 +178,57 @@ func (l *loadCmd) firstCalls(ctx context.Context, limit time.Duration, stderr io
 		}
 		if !told {
 			told = true
-			say(stderr, "waiting for the server: %v\n", err)
+			say(stderr, "waiting for the server: %s\n", clean(err.Error()))
 		}
 		return true
 	}
 	return func(call func() error) error { return loader.Retry(ctx, limit, again, call) }
 }
 
+// longestSchema bounds the bytes of a schema file; the server takes no more.
+const longestSchema = 1 << 20
+
+// checkFiles refuses to write rejects or state over what is to be read.
+func (l *loadCmd) checkFiles(inputs []loader.Input) error {
+	type named struct{ what, path string }
+	read := []named{}
+	for _, in := range inputs {
+		read = append(read, named{"an input", in.Path})
+	}
+	if l.Schema != "" {
+		read = append(read, named{"--schema", l.Schema})
+	}
+	for _, w := range []named{{"--rejects", l.Rejects}, {"--resume", l.Resume}} {
+		if w.path == "" {
+			continue
+		}
+		for _, r := range read {
+			if r.path != loader.Stdin && sameFile(w.path, r.path) {
+				return usage(fmt.Errorf("%s: %s is %s too, and would be overwritten", w.what, w.path, r.what))
+			}
+		}
+		read = append(read, w)
+	}
+	return nil
+}
+
+// sameFile tells whether two paths name one file, there or not.
+func sameFile(a, b string) bool {
+	x, errA := os.Stat(a)
+	y, errB := os.Stat(b)
+	if errA == nil && errB == nil {
+		return os.SameFile(x, y) && x.Mode().IsRegular()
+	}
+	p, errA := filepath.Abs(a)
+	q, errB := filepath.Abs(b)
+	return errA == nil && errB == nil && p == q
+}
+
 // prepare declares the schema if one is given, takes the types of CSV columns from the index where it has them, and tells whether
 // the index is empty.
 func (l *loadCmd) prepare(ctx context.Context, c *client.Client, call func(func() error) error, index string, inputs []loader.Input, types map[string]loader.Type) (fresh bool, err error) {
 	if l.Schema != "" {
-		sdl, err := os.ReadFile(l.Schema)
+		sdl, err := readSmall(l.Schema, longestSchema)
 		if err != nil {
 			return false, fmt.Errorf("--schema: %w", err)
 		}
@@ -232,6 +280,15 @@ var columnTypes = map[schema.Type]loader.Type{
 	schema.U64: loader.AsInteger, schema.I64: loader.AsInteger, schema.F64: loader.AsNumber, schema.Date: loader.AsDate,
 }
 
+// clip shortens an id for a line of text.
+func clip(id string) string {
+	const most = 100
+	if len(id) <= most {
+		return id
+	}
+	return strings.ToValidUTF8(id[:most], "") + "…"
+}
+
 // meter shows how a load goes: a bar on a terminal, else a line now and then.
 type meter struct {
 	w     io.Writer
@@ -260,6 +317,7 @@ func newMeter(w io.Writer, stats *loader.Stats, total int64) *meter {
 	m.wg.Go(func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
+		said := ""
 		for {
 			select {
 			case <-m.quit:
@@ -268,8 +326,9 @@ func newMeter(w io.Writer, stats *loader.Stats, total int64) *meter {
 			}
 			if m.bar != nil {
 				m.bar.SetCurrent(min(m.stats.DiskBytes.Load(), max(m.total-1, 0)))
-			} else {
-				say(m.w, "%s\n", m.text())
+			} else if text := m.text(); text != said {
+				say(m.w, "%s\n", text)
+				said = text
 			}
 		}
 	})

@@ -71,11 +71,17 @@ func (p *printer) print(res *client.SearchResult) {
 		p.printf("The total is a lower bound; --track-total exact counts every hit.\n")
 	}
 	for _, n := range res.Notes {
-		p.printf("note: %s\n", n)
+		p.printf("note: %s\n", clean(n))
 	}
 }
 
-func scoreText(s float32) string { return strconv.FormatFloat(float64(s), 'f', 3, 32) }
+// scoreText has three decimals, or two digits of a score that would have none of its own left.
+func scoreText(s float32) string {
+	if s != 0 && s > -0.001 && s < 0.001 {
+		return strconv.FormatFloat(float64(s), 'g', 2, 32)
+	}
+	return strconv.FormatFloat(float64(s), 'f', 3, 32)
+}
 
 // snippetRunes is the length of the part of a document that is shown.
 const snippetRunes = 160
@@ -235,6 +241,19 @@ func forth(s string, at, n int) int {
 		at += w
 	}
 	return at
+}
+
+// harmless keeps the lines of a text and takes out what would steer a terminal.
+func harmless(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		return '\uFFFD'
+	}, s)
 }
 
 // clean puts text on one line and takes out what would steer a terminal.

@@ -71,6 +71,20 @@ func TestCleanTakesOutControl(t *testing.T) {
 	}
 }
 
+func TestHarmlessKeepsLines(t *testing.T) {
+	if got := harmless("a\n  b\tc\x1b[31m\x9b\u009b"); got != "a\n  b c\uFFFD[31m\uFFFD\uFFFD" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestScoreText(t *testing.T) {
+	for s, want := range map[float32]string{0: "0.000", 1.5: "1.500", 0.0012345: "0.001", 0.00001234: "1.2e-05", -0.0005: "-0.0005"} {
+		if got := scoreText(s); got != want {
+			t.Errorf("%v: got %s, want %s", s, got, want)
+		}
+	}
+}
+
 func TestTable(t *testing.T) {
 	var b bytes.Buffer
 	p := printer{w: &b, offset: 9, marks: marksFor(nil)}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/weft-search/weft/internal/client"
 	"github.com/weft-search/weft/internal/node"
 	"github.com/weft-search/weft/internal/shard"
@@ -156,7 +158,7 @@ func dropCanceled(err error) error {
 
 type nodeCmd struct {
 	HTTP    string `name:"http" placeholder:"ADDR" help:"Address to serve HTTP on, host:port; port 0 picks a free one."`
-	DataDir string `required:"" type:"path" placeholder:"DIR" help:"Folder that holds the indexes. It is made if absent; one process at a time may use it."`
+	DataDir string `required:"" placeholder:"DIR" help:"Folder that holds the indexes. It is made if absent; one process at a time may use it."`
 	serverFlags
 }
 
@@ -180,7 +182,10 @@ func (n *nodeCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := n.config(io, log, n.HTTP, n.DataDir)
+	if n.DataDir == "" {
+		return usage(errors.New("--data-dir is empty"))
+	}
+	cfg, err := n.config(io, log, n.HTTP, kong.ExpandPath(n.DataDir))
 	if err != nil {
 		return err
 	}
@@ -189,9 +194,9 @@ func (n *nodeCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 
 type devCmd struct {
 	HTTP      string `name:"http" placeholder:"ADDR" default:"127.0.0.1:7700" help:"Address to serve HTTP on, host:port; port 0 picks a free one."`
-	DataDir   string `type:"path" placeholder:"DIR" help:"Folder that holds the indexes. Without it a temporary one is used that goes at exit."`
+	DataDir   string `placeholder:"DIR" help:"Folder that holds the indexes. Without it a temporary one is used that goes at exit."`
 	Demo      bool   `help:"Index the documentation of Go's standard library and print three searches to try."`
-	DemoPath  string `type:"path" placeholder:"DIR" help:"Folder of Go source, text or Markdown to index instead; implies --demo."`
+	DemoPath  string `placeholder:"DIR" help:"Folder of Go source, text or Markdown to index instead; implies --demo."`
 	DemoCheck bool   `help:"Index the demo, run its three searches, print what they find, and end; implies --demo."`
 	serverFlags
 }
@@ -215,14 +220,22 @@ func (d *devCmd) Run(ctx context.Context, glob *globals, io *IO) (err error) {
 	if err != nil {
 		return err
 	}
-	cfg, err := d.config(io, log, d.HTTP, d.DataDir)
+	dir := d.DataDir
+	if dir != "" {
+		dir = kong.ExpandPath(dir)
+	}
+	cfg, err := d.config(io, log, d.HTTP, dir)
 	if err != nil {
 		return err
 	}
 	var ready func(context.Context, string) error
 	if d.Demo || d.DemoPath != "" || d.DemoCheck {
 		// Before anything is started, so that a missing source is the only thing said.
-		src, err := findDemo(ctx, d.DemoPath)
+		path := d.DemoPath
+		if path != "" {
+			path = kong.ExpandPath(path)
+		}
+		src, err := findDemo(ctx, path)
 		if err != nil {
 			return err
 		}

@@ -484,6 +484,11 @@ func (d *Doctor) log(r *Report, place string, v *store.Version, rep wal.Report, 
 	at := path.Join(place, logDir)
 	var bad *wal.CorruptError
 	switch {
+	case rep.Files == 0 && begun, rep.Files == 0 && v != nil && v.Manifest.LogSeq > 0:
+		r.Findings = append(r.Findings, Finding{
+			Kind: Damage, Place: at, What: "the log is gone; whatever was acknowledged after the last flush was in it",
+			Advice: "restore the log from a copy of the folder",
+		})
 	case errors.As(err, &bad):
 		r.Findings = append(r.Findings, Finding{
 			Kind: Damage, Place: d.rel(bad.File), What: fmt.Sprintf("at byte %d: %s", bad.Offset, bad.Reason),
@@ -493,11 +498,6 @@ func (d *Doctor) log(r *Report, place string, v *store.Version, rep wal.Report, 
 		r.Findings = append(r.Findings, Finding{Kind: Damage, Place: at, What: err.Error(), Advice: "use the version of weft that wrote it, or a later one"})
 	case err != nil:
 		r.Findings = append(r.Findings, Finding{Kind: Damage, Place: at, What: err.Error(), Advice: "restore the file from a copy of the folder"})
-	case rep.Files == 0 && begun, rep.Files == 0 && v != nil && v.Manifest.LogSeq > 0:
-		r.Findings = append(r.Findings, Finding{
-			Kind: Damage, Place: at, What: "the log is gone; whatever was acknowledged after the last flush was in it",
-			Advice: "restore the log from a copy of the folder",
-		})
 	case v != nil && rep.Files > 0 && rep.FirstSeq > v.Manifest.LogSeq+1:
 		r.Findings = append(r.Findings, Finding{
 			Kind: Damage, Place: at,

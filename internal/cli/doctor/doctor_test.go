@@ -96,6 +96,9 @@ func contents(t testing.TB, dir string) map[string]string {
 	return out
 }
 
+// isHint tells whether a file of an index holds nothing that is needed: that a log was begun, and how far it was known to reach.
+func isHint(name string) bool { return name == shard.LogBegun || name == "acknowledged" }
+
 // TestEveryKindOfDamageIsFound flips bits of and cuts every file of a folder. What a flip does not touch is told apart from damage
 // by nothing but the check itself, so each has to be found; only the end of the log may pass for what a crash leaves.
 func TestEveryKindOfDamageIsFound(t *testing.T) {
@@ -111,8 +114,8 @@ func TestEveryKindOfDamageIsFound(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	kinds := map[string]int{}
 	for name, text := range whole {
-		if len(text) == 0 || filepath.Base(name) == shard.LogBegun {
-			continue // that they are there is all they say
+		if len(text) == 0 || isHint(filepath.Base(name)) {
+			continue
 		}
 		path := filepath.Join(dir, name)
 		for try := range 12 {
@@ -178,7 +181,7 @@ func TestWhatIsGoneIsFound(t *testing.T) {
 	aside := filepath.Join(t.TempDir(), "aside")
 	for _, p := range all {
 		switch name := filepath.Base(p); {
-		case name == "LOCK" || name == ".store.lock" || name == shard.LogBegun:
+		case name == "LOCK" || name == ".store.lock" || isHint(name):
 			continue // a start makes it again
 		case filepath.Base(filepath.Dir(p)) == "manifests" && p != current:
 			continue // an old version may have been collected

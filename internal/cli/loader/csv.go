@@ -39,8 +39,8 @@ func ParseType(s string) (Type, error) {
 	return "", fmt.Errorf("column type %q is not one of text, integer, number, boolean, date, skip", s)
 }
 
-// Columns reads the header lines of the tables among the inputs and returns the columns that all of them have. Standard input is
-// left alone, and counts as having none.
+// Columns reads the header lines of the tables among the inputs and returns the columns that all of them have. A stream is left
+// alone, and counts as having none.
 func Columns(inputs []Input) (map[string]bool, error) {
 	seen, tables := map[string]int{}, 0
 	for _, in := range inputs {
@@ -48,7 +48,7 @@ func Columns(inputs []Input) (map[string]bool, error) {
 			continue
 		}
 		tables++
-		if in.Path == Stdin {
+		if in.Stream {
 			continue
 		}
 		head, err := in.columns()

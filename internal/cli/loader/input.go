@@ -11,6 +11,7 @@ package loader
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -57,6 +58,7 @@ type Input struct {
 	Format  Format
 	Size    int64     // bytes on disk; 0 for a folder or a stream
 	ModTime time.Time // zero for a folder or a stream
+	Stream  bool      // a pipe, a terminal or standard input: it can be read once, and nobody knows when it has changed
 }
 
 // Find looks at each path and tells how it is to be read. force, if not empty, is the format of every file; without it a file's
@@ -70,7 +72,7 @@ func Find(paths []string, force Format) ([]Input, error) {
 		}
 		seen[path] = true
 		if path == Stdin {
-			in := Input{Path: path, Format: NDJSON}
+			in := Input{Path: path, Format: NDJSON, Stream: true}
 			if force != "" {
 				in.Format = force
 			}
@@ -95,7 +97,7 @@ func Find(paths []string, force Format) ([]Input, error) {
 			in.Format = f
 		}
 		if !st.Mode().IsRegular() {
-			in.Size, in.ModTime = 0, time.Time{}
+			in.Size, in.ModTime, in.Stream = 0, time.Time{}, true
 		}
 		out = append(out, in)
 	}
@@ -147,6 +149,7 @@ type reader interface {
 
 // readerOptions is what the readers need to know besides the input.
 type readerOptions struct {
+	ctx     context.Context // ends waits for a stream; nil = never
 	idField string
 	types   map[string]Type
 	stdin   io.Reader
@@ -209,16 +212,23 @@ func (s *stream) Close() error {
 
 func openStream(path string, o readerOptions) (*stream, error) {
 	s := &stream{read: o.read}
+	ctx := o.ctx
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	if path == Stdin {
-		s.Reader = o.stdin
+		s.Reader = &patientReader{ctx: ctx, r: o.stdin}
 	} else {
-		f, err := os.Open(path)
+		f, regular, err := openFile(ctx, path)
 		if err != nil {
 			return nil, fmt.Errorf("open input: %w", err)
 		}
 		s.Reader = f
+		if !regular {
+			s.Reader = &patientReader{ctx: ctx, r: f}
+		}
 		s.closers = append(s.closers, f.Close)
-		if plainName(path) == path {
+		if regular && plainName(path) == path {
 			s.seek = f
 		}
 	}
@@ -232,17 +242,40 @@ func openStream(path string, o readerOptions) (*stream, error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("read gzip header of %s: %w", path, err), s.Close())
 		}
-		s.Reader = z
-		s.closers = append([]func() error{z.Close}, s.closers...)
+		s.Reader = cutShort{z} // its Close says the same once more, and has nothing to close
 	case strings.EqualFold(filepath.Ext(path), ".zst"):
 		z, err := zstd.NewReader(s.Reader, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20))
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("read zstd header of %s: %w", path, err), s.Close())
 		}
-		s.Reader = z
+		s.Reader = cutShort{z}
 		s.closers = append([]func() error{func() error { z.Close(); return nil }}, s.closers...)
 	}
 	return s, nil
+}
+
+func openFile(ctx context.Context, path string) (f *os.File, regular bool, err error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, false, err
+	}
+	if st.Mode().IsRegular() {
+		f, err = os.Open(path)
+		return f, true, err
+	}
+	f, err = openPatiently(ctx, path)
+	return f, false, err
+}
+
+// cutShort names what the readers of compressed files say when there is less than there should be.
+type cutShort struct{ r io.Reader }
+
+func (c cutShort) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("the compressed data ends too early: %w", err)
+	}
+	return n, err
 }
 
 // skip passes over the first n bytes; nothing may have been read yet.
@@ -251,13 +284,13 @@ func (s *stream) skip(n int64) error {
 		return nil
 	}
 	if s.seek != nil {
-		if _, err := s.seek.Seek(n, io.SeekStart); err == nil {
-			if s.read != nil {
-				s.read.Add(n)
-			}
-			return nil
+		if _, err := s.seek.Seek(n, io.SeekStart); err != nil {
+			return err
 		}
-		// A pipe cannot seek; what follows reads it instead.
+		if s.read != nil {
+			s.read.Add(n)
+		}
+		return nil
 	}
 	got, err := io.CopyN(io.Discard, s.Reader, n)
 	if err == io.EOF {

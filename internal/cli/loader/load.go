@@ -222,7 +222,7 @@ func (l *load) readAll(ctx context.Context) error {
 
 func (l *load) readOne(ctx context.Context, in Input) (err error) {
 	file := &fileState{}
-	if in.Path != Stdin && l.cfg.StatePath != "" {
+	if !in.Stream && l.cfg.StatePath != "" {
 		l.mu.Lock()
 		var why string
 		file, why, err = l.st.entry(in, l.cfg.IDField, time.Now())
@@ -242,7 +242,7 @@ func (l *load) readOne(ctx context.Context, in Input) (err error) {
 		}
 	}
 	o := readerOptions{
-		idField: l.cfg.IDField, types: l.cfg.Types, stdin: l.cfg.Stdin, read: &l.cfg.Stats.DiskBytes,
+		ctx: ctx, idField: l.cfg.IDField, types: l.cfg.Types, stdin: l.cfg.Stdin, read: &l.cfg.Stats.DiskBytes,
 		from: file.position(), since: file.Started,
 	}
 	if in.Format == Folder {
@@ -255,6 +255,7 @@ func (l *load) readOne(ctx context.Context, in Input) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
+	met := in.Format != Folder || file.Line > 0
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -262,6 +263,9 @@ func (l *load) readOne(ctx context.Context, in Input) (err error) {
 		var rec record
 		err := r.next(&rec)
 		if err == io.EOF {
+			if !met {
+				l.note("%s: no text or Markdown file is in this folder; files of other formats are loaded by their own names", in.Path)
+			}
 			l.mu.Lock()
 			seq := l.mu.add(openDoc{file: file, end: true})
 			err := l.settleLocked([]uint64{seq})
@@ -272,6 +276,7 @@ func (l *load) readOne(ctx context.Context, in Input) (err error) {
 			return err
 		}
 		l.cfg.Stats.Read.Add(1)
+		met = true
 		if err := l.take(ctx, in, file, &rec); err != nil {
 			return err
 		}

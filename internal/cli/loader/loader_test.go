@@ -523,6 +523,15 @@ func TestCancelSavesTheState(t *testing.T) {
 	}
 }
 
+func TestFolderWithoutTextIsTold(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "c.ndjson"), `{"id":"a"}`)
+	var notes []string
+	if _, err := runLoad(t, Config{Note: func(s string) { notes = append(notes, s) }}, &server{}, dir); err != nil || len(notes) != 1 || !strings.Contains(notes[0], "no text or Markdown file") {
+		t.Errorf("%q, %v", notes, err)
+	}
+}
+
 func TestFindErrors(t *testing.T) {
 	dir := t.TempDir()
 	for _, paths := range [][]string{{filepath.Join(dir, "none.csv")}, {write(t, filepath.Join(dir, "x.bin"), "")}, {"-", "-"}} {
@@ -538,7 +547,7 @@ func TestFindErrors(t *testing.T) {
 	if err := os.Truncate(cut, 60); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := runLoad(t, Config{}, &server{}, cut); err == nil || !strings.Contains(err.Error(), "unexpected EOF") {
+	if _, err := runLoad(t, Config{}, &server{}, cut); err == nil || strings.Count(err.Error(), "the compressed data ends too early: unexpected EOF") != 1 {
 		t.Errorf("got %v", err)
 	}
 }
