@@ -180,7 +180,7 @@ func checkTerms(ctx context.Context, i int, l exec.Leaf, field int, live bitset.
 				}
 			}
 		}
-		if got, err := l.DocFreq(field, []byte(term)); err != nil || got != want {
+		if got, err := l.DocFreq(field, []byte(term), func(int) error { return ctx.Err() }); err != nil || got != want {
 			report("leaf %d field %d term %q: document frequency %d (%v), counted %d", i, field, term, got, err, want)
 		}
 	}

@@ -120,7 +120,7 @@ func (l *segmentLeaf) FieldStats(field int) score.FieldStats {
 	return l.stats[field]
 }
 
-func (l *segmentLeaf) DocFreq(field int, term []byte) (uint64, error) {
+func (l *segmentLeaf) DocFreq(field int, term []byte, check func(n int) error) (uint64, error) {
 	p, ok := l.f.r.Postings(field, term)
 	if !ok {
 		return 0, l.f.r.Err()
@@ -129,7 +129,10 @@ func (l *segmentLeaf) DocFreq(field int, term []byte) (uint64, error) {
 	if len(l.killed) == 0 {
 		return df, nil
 	}
-	dead := l.f.deaths.count(field, term, &p, l)
+	dead, err := l.f.deaths.count(field, term, &p, l, check)
+	if err != nil {
+		return 0, err
+	}
 	if err := p.Err(); err != nil {
 		return 0, fmt.Errorf("segment %s: count dead postings: %w", l.f.meta.ID, err)
 	}
@@ -211,20 +214,20 @@ type deathCount struct{ dead, upTo uint32 }
 // maxDeathCounts bounds the terms remembered for one segment.
 const maxDeathCounts = 1 << 14
 
-func (c *deathCounts) count(field int, term []byte, p *segment.Postings, l *segmentLeaf) uint32 {
+func (c *deathCounts) count(field int, term []byte, p *segment.Postings, l *segmentLeaf, check func(n int) error) (uint32, error) {
 	k := uint32(len(l.killed))
 	c.mu.Lock()
 	have := c.m[deathKey{field, string(term)}] // does not allocate
 	c.mu.Unlock()
 	switch {
 	case have.upTo == k:
-		return have.dead
+		return have.dead, nil
 	case have.upTo > k:
-		return countDead(p, l, l.killed) // an older snapshot
+		return countDead(p, l, l.killed, check) // an older snapshot
 	}
-	n := have.dead + countDead(p, l, l.killed[have.upTo:])
-	if p.Err() != nil {
-		return n
+	n, err := countDead(p, l, l.killed[have.upTo:], check)
+	if n += have.dead; err != nil || p.Err() != nil {
+		return n, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,11 +237,11 @@ func (c *deathCounts) count(field int, term []byte, p *segment.Postings, l *segm
 	if c.m[deathKey{field, string(term)}].upTo < k {
 		c.m[deathKey{field, string(term)}] = deathCount{n, k}
 	}
-	return n
+	return n, nil
 }
 
 // countDead counts the postings whose document is in docs.
-func countDead(p *segment.Postings, l *segmentLeaf, docs []uint32) uint32 {
+func countDead(p *segment.Postings, l *segmentLeaf, docs []uint32, check func(n int) error) (uint32, error) {
 	var buf [segment.BlockSize]uint32
 	n := uint32(0)
 	if len(docs) < p.DocFreq()/64 {
@@ -246,7 +249,12 @@ func countDead(p *segment.Postings, l *segmentLeaf, docs []uint32) uint32 {
 		slices.Sort(docs)
 		block, have := 0, -1
 		var size int
-		for _, d := range docs {
+		for i, d := range docs {
+			if i%1024 == 1023 {
+				if err := check(1024 * 16); err != nil {
+					return 0, err
+				}
+			}
 			if block = p.SeekBlock(block, d); block >= p.Blocks() {
 				break
 			}
@@ -258,7 +266,7 @@ func countDead(p *segment.Postings, l *segmentLeaf, docs []uint32) uint32 {
 				n++
 			}
 		}
-		return n
+		return n, nil
 	}
 	has := l.live.Has
 	dead := false // membership that counts
@@ -270,11 +278,16 @@ func countDead(p *segment.Postings, l *segmentLeaf, docs []uint32) uint32 {
 		has, dead = set.Has, true
 	}
 	for b := range p.Blocks() {
+		if b%32 == 31 {
+			if err := check(32 * segment.BlockSize); err != nil {
+				return 0, err
+			}
+		}
 		for _, d := range buf[:p.Docs(b, &buf)] {
 			if d < l.NumDocs() && has(d) == dead {
 				n++
 			}
 		}
 	}
-	return n
+	return n, nil
 }

@@ -204,7 +204,7 @@ func (m model) verify(t testing.TB, sn *Snapshot) {
 		for term := range seen {
 			var df uint64
 			for _, l := range sn.Leaves() {
-				n, err := l.DocFreq(field, []byte(term))
+				n, err := l.DocFreq(field, []byte(term), noCheck)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -441,3 +441,6 @@ func keysOf(t testing.TB, sn *Snapshot, q query.Node) string {
 	slices.Sort(keys)
 	return strings.Join(keys, " ")
 }
+
+// noCheck lets a leaf read on.
+func noCheck(int) error { return nil }

@@ -10,6 +10,9 @@ import (
 
 // TestSearchDoesNotAllocatePerDocument compares the allocations of a search over few and over many documents.
 func TestSearchDoesNotAllocatePerDocument(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes pools forget")
+	}
 	sch, an := testSchema(), testAnalyzers(t)
 	term := func(w string) query.Node { return &query.Term{Field: "body", Text: w} }
 	queries := map[string]query.Node{
@@ -43,7 +46,7 @@ func TestSearchDoesNotAllocatePerDocument(t *testing.T) {
 	}
 	few, many := allocs(300), allocs(12_000)
 	for name := range queries {
-		if many[name] > few[name]+8 {
+		if many[name] > few[name]+1 {
 			t.Errorf("%s: %v allocations over 300 documents, %v over 12,000", name, few[name], many[name])
 		}
 		t.Logf("%s: %v allocations a search", name, many[name])

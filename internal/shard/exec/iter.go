@@ -245,6 +245,7 @@ type boolIter struct {
 	should  []iterator
 	not     []iterator
 	cur     uint32
+	on      bool
 	noScore bool
 }
 
@@ -305,6 +306,10 @@ func (s *searcher) boolIter(l Leaf, li int, n *node) (iterator, error) {
 }
 
 func (b *boolIter) seek(target uint32) uint32 {
+	if b.on && target <= b.cur { // the prohibited parts may have gone on, so it cannot be found again
+		return b.cur
+	}
+	b.on = true
 	doc := b.lead[0].seek(target)
 next:
 	for doc != noDoc {

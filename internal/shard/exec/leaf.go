@@ -26,8 +26,9 @@ type Leaf interface {
 	KeyOrdered() bool
 	// FieldStats are those of the live documents.
 	FieldStats(field int) score.FieldStats
-	// DocFreq is the number of live documents that hold the term.
-	DocFreq(field int, term []byte) (uint64, error)
+	// DocFreq is the number of live documents that hold the term. Where it has to read the list it calls check with the number of
+	// postings read, every few thousand; an error of check ends it.
+	DocFreq(field int, term []byte, check func(n int) error) (uint64, error)
 	// Postings finds the list of a term; it may name dead documents.
 	Postings(field int, term []byte) (segment.Postings, bool)
 	// ScanPostings calls fn for each term with the prefix, ascending, with its list, until fn returns false. The bytes of the term

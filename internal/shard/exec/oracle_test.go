@@ -3,6 +3,7 @@ package exec
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -118,10 +119,15 @@ func (l *memLeaf) LiveDocs() uint32 {
 }
 func (l *memLeaf) KeyOrdered() bool                  { return l.ordered }
 func (l *memLeaf) FieldStats(f int) score.FieldStats { return l.stats[f] }
-func (l *memLeaf) DocFreq(f int, tk []byte) (uint64, error) {
+func (l *memLeaf) DocFreq(f int, tk []byte, check func(int) error) (uint64, error) {
 	var n uint64
 	if pl := l.terms[f][string(tk)]; pl != nil {
-		for _, d := range pl.docs {
+		for i, d := range pl.docs {
+			if i%4096 == 4095 {
+				if err := check(4096); err != nil {
+					return 0, err
+				}
+			}
 			if l.live == nil || l.live.Has(d) {
 				n++
 			}
@@ -299,12 +305,15 @@ func newSegLeaf(t testing.TB, docs []tdoc, dead map[int]bool) *segLeaf {
 	return &segLeaf{r, m}
 }
 
-func (l *segLeaf) Live() bitset.Set                         { return l.m.live }
-func (l *segLeaf) LiveDocs() uint32                         { return l.m.LiveDocs() }
-func (l *segLeaf) KeyOrdered() bool                         { return true }
-func (l *segLeaf) FieldStats(f int) score.FieldStats        { return l.m.FieldStats(f) }
-func (l *segLeaf) DocFreq(f int, tk []byte) (uint64, error) { return l.m.DocFreq(f, tk) }
-func (l *segLeaf) Present(f int) func(uint32) bool          { p := l.Reader.Present(f); return p.Has }
+func (l *segLeaf) Live() bitset.Set                  { return l.m.live }
+func (l *segLeaf) LiveDocs() uint32                  { return l.m.LiveDocs() }
+func (l *segLeaf) KeyOrdered() bool                  { return true }
+func (l *segLeaf) FieldStats(f int) score.FieldStats { return l.m.FieldStats(f) }
+func (l *segLeaf) DocFreq(f int, tk []byte, check func(int) error) (uint64, error) {
+	return l.m.DocFreq(f, tk, check)
+}
+
+func (l *segLeaf) Present(f int) func(uint32) bool { p := l.Reader.Present(f); return p.Has }
 
 func (l *segLeaf) NumColumn(f int) NumColumn {
 	if c, ok := l.Reader.NumColumn(f); ok {
@@ -688,7 +697,17 @@ func randomQuery(r *rand.Rand, depth int) query.Node {
 			b.Filter = append(b.Filter, &query.Term{Field: "body", Text: word(r)})
 		}
 		return b
-	case 15, 16, 17:
+	case 15: // negations of negations
+		n := randomQuery(r, depth-1)
+		for range 1 + r.IntN(3) {
+			b := &query.Bool{MustNot: []query.Node{n}}
+			if r.IntN(3) == 0 {
+				b.Must = []query.Node{randomQuery(r, depth-2)}
+			}
+			n = b
+		}
+		return n
+	case 16, 17:
 		b := &query.Bool{}
 		for _, p := range []*[]query.Node{&b.Must, &b.Should, &b.Should, &b.MustNot, &b.Filter} {
 			if r.IntN(2) == 0 {
@@ -747,7 +766,7 @@ func TestSearchEqualsBruteForce(t *testing.T) {
 		live, ls := layouts(t, r, docs)
 		o := newOracle(live)
 		for qi := range queries {
-			q := randomQuery(r, 2)
+			q := randomQuery(r, 1+qi%3)
 			want := o.search(q)
 			for li, leaves := range ls {
 				for _, k := range []int{1, 10, 3000} {
@@ -892,6 +911,50 @@ func TestPrefixScoresItsMostFrequentTerms(t *testing.T) {
 		// 612 terms in two documents, then the first 412 in byte order of those in one
 		if want := 612*2 + 412; scored != want {
 			t.Fatalf("%d documents score, want %d", scored, want)
+		}
+	}
+}
+
+// TestQueryOfVeryManyParts: the memory of a search is kept for the next up to a bound, which a large query passes.
+func TestQueryOfVeryManyParts(t *testing.T) {
+	sch, an := testSchema(), testAnalyzers(t)
+	leaves := []Leaf{newMemLeaf(randomDocs(rand.New(rand.NewPCG(1, 1)), 50), nil, false)}
+	q := &query.Bool{}
+	for range 5000 {
+		q.Should = append(q.Should, &query.Range{Field: "n", Min: &query.Bound{Value: "0"}})
+	}
+	for range 3 {
+		if _, err := Search(context.Background(), leaves, sch, an, Request{Query: q, Limit: 5}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestTokensAreCountedOnceForAllFields: how many default fields an index has does not use up the words of a query.
+func TestTokensAreCountedOnceForAllFields(t *testing.T) {
+	sch := &schema.Schema{}
+	for i := range 1100 {
+		sch.Fields = append(sch.Fields, schema.Field{Name: fmt.Sprintf("f%d", i), Type: schema.Text, Tokenizer: "alnum", Indexed: true, K1: 1.2, B: 0.75})
+	}
+	a, err := text.Lookup("alnum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(n int) string {
+		_, err := Search(context.Background(), nil, sch, func(int) *text.Analyzer { return a },
+			Request{Query: &query.Match{Text: strings.Repeat("word ", n)}, Limit: 5})
+		var q *QueryError
+		if errors.As(err, &q) {
+			return q.Code
+		}
+		return fmt.Sprint(err)
+	}
+	if got := try(1); got != "<nil>" {
+		t.Errorf("one word over 1,100 fields: %s", got)
+	}
+	for _, n := range []int{16, MaxTokens + 1} { // too many lists, too many tokens
+		if got := try(n); got != "too_many_tokens" {
+			t.Errorf("%d words over 1,100 fields: %s", n, got)
 		}
 	}
 }

@@ -18,6 +18,7 @@ type phraseIter struct {
 	lead  *cursor // scores: holds the summed idf
 	freq  uint32
 	cur   uint32
+	on    bool
 	floor float32 // a score below it is of no use; 0 when all matches are wanted
 	exact bool    // the frequency is wanted, not only whether there is one
 }
@@ -54,19 +55,25 @@ func (s *searcher) phraseIter(l Leaf, li int, n *node) (iterator, error) {
 }
 
 func (p *phraseIter) seek(target uint32) uint32 {
+	if p.on && target <= p.cur {
+		return p.cur
+	}
+	p.on = true
 	lead := p.lead
 	doc := lead.seek(target)
 next:
 	for doc != noDoc {
 		if err := p.s.check(8); err != nil {
 			p.s.failed = err
-			return noDoc
+			doc = noDoc
+			break
 		}
 		if p.floor > 0 && p.slop == 0 { // an exact phrase is no more frequent than any of its terms
 			lead.at(doc)
 			if p.s.below(lead.bound) {
 				if lead.end == noDoc {
-					return noDoc
+					doc = noDoc
+					break
 				}
 				doc = lead.seek(lead.end + 1)
 				continue

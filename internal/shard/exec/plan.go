@@ -29,8 +29,9 @@ func (e *QueryError) Error() string { return fmt.Sprintf("field %q: %s", e.Field
 
 // Limits on what one query expands to, checked before any list is read.
 const (
-	MaxTokens      = 1024 // tokens of all text leaves together
-	MaxPrefixTerms = 1024 // terms of a prefix that score (contract: http-and-cli.md, Search); all of them match
+	MaxTokens      = 1024  // tokens of the text leaves together, each leaf counted once whatever the number of fields it searches
+	MaxTerms       = 16384 // tokens times fields: lists that are read at once
+	MaxPrefixTerms = 1024  // terms of a prefix that score (contract: http-and-cli.md, Search); all of them match
 	// MaxPrefixExpansions is the number of terms that one prefix may have at all.
 	MaxPrefixExpansions = 1 << 18
 )
@@ -176,6 +177,7 @@ func searchable(f *schema.Field) bool { return f.Type == schema.Text && f.Indexe
 // textFields makes a node of one field, or for an empty name the sum over the default fields in schema order. A field without
 // an inverted index but with a column matches by value, with score 1.
 func (s *searcher) textFields(name, value string, make func(f int) (*node, error)) (*node, error) {
+	s.tokenCount, s.leafTokens = s.tokenCount+s.leafTokens, 0
 	if name != "" {
 		f, err := s.lookup(name)
 		if err != nil {
@@ -274,12 +276,35 @@ func (s *searcher) defaults() ([]int, error) {
 
 // addTerm returns the index of a token in s.terms.
 func (s *searcher) addTerm(field int, text []byte) int {
-	for i := range s.terms {
-		if s.terms[i].field == field && bytes.Equal(s.terms[i].bytes, text) {
-			return i
+	if len(s.terms) < manyTerms {
+		for i := range s.terms {
+			if s.terms[i].field == field && bytes.Equal(s.terms[i].bytes, text) {
+				return i
+			}
+		}
+		return s.newTerm(field, text)
+	}
+	if s.termIndex == nil {
+		s.termIndex = make(map[termKey]int, 4*manyTerms)
+		for i := range s.terms {
+			s.termIndex[termKey{s.terms[i].field, string(s.terms[i].bytes)}] = i
 		}
 	}
-	return s.newTerm(field, text)
+	key := termKey{field, string(text)}
+	i, ok := s.termIndex[key]
+	if !ok {
+		i = s.newTerm(field, text)
+		s.termIndex[key] = i
+	}
+	return i
+}
+
+// manyTerms is where looking for a term among those before one by one gives way to a map.
+const manyTerms = 32
+
+type termKey struct {
+	field int
+	text  string
 }
 
 func (s *searcher) newTerm(field int, text []byte) int {
@@ -301,11 +326,17 @@ func (s *searcher) analyse(field int, value string, exact bool) ([]text.Token, e
 	} else {
 		toks = a.Query(&s.scratch, value)
 	}
-	s.tokenCount += len(toks)
-	if s.tokenCount > MaxTokens {
+	s.leafTokens = max(s.leafTokens, len(toks))
+	if s.tokenCount+s.leafTokens > MaxTokens {
 		return nil, &QueryError{
 			Code: "too_many_tokens", Field: s.schema.Fields[field].Name,
 			Reason: fmt.Sprintf("the query's text makes more than %d tokens", MaxTokens),
+		}
+	}
+	if s.termCount += len(toks); s.termCount > MaxTerms {
+		return nil, &QueryError{
+			Code: "too_many_tokens", Field: s.schema.Fields[field].Name,
+			Reason: fmt.Sprintf("the query's words times the fields that they are searched in are more than %d; name the fields to search", MaxTerms),
 		}
 	}
 	return toks, nil
@@ -453,6 +484,9 @@ func (s *searcher) statistics() error {
 		s.params[f].k1, s.params[f].b, s.params[f].avg = fd.K1, fd.B, score.AvgLen(st)
 	}
 	for i := range s.terms {
+		if err := s.check(16); err != nil {
+			return err
+		}
 		t := &s.terms[i]
 		t.df = 0
 		if t.posts == nil {
@@ -493,7 +527,7 @@ func (s *searcher) liveDF(l Leaf, t *term, li int) (uint64, error) {
 	if l.Live() == nil {
 		return uint64(t.posts[li].p.DocFreq()), nil
 	}
-	return l.DocFreq(t.field, t.bytes)
+	return l.DocFreq(t.field, t.bytes, s.checker)
 }
 
 // expansion is one term of a prefix.
@@ -652,7 +686,7 @@ func (s *searcher) scoring(n *node, terms []expansion) (map[string]bool, error) 
 			if dead {
 				df = 0
 				for _, l := range s.leaves {
-					d, err := l.DocFreq(n.field, terms[i].text)
+					d, err := l.DocFreq(n.field, terms[i].text, s.checker)
 					if err != nil {
 						return nil, err
 					}

@@ -40,10 +40,14 @@ type searcher struct {
 	capped        []cappedMatch
 	notes         []string
 	defaultFields []int
-	tokenCount    int
+	termIndex     map[termKey]int // nil while there are few terms
+	tokenCount    int             // of the text leaves planned before
+	leafTokens    int             // of the one being planned, the most of any field
+	termCount     int
 	slots         int
 	docs          uint64
 	collect       *score.Stats
+	checker       func(n int) error // check, for leaves to call
 
 	nodes []*node // reused from search to search; the first inUse are this one's
 	inUse int
@@ -68,7 +72,14 @@ type searcher struct {
 	freqsScr [segment.BlockSize]uint32
 }
 
-var searchers = sync.Pool{New: func() any { return new(searcher) }}
+var searchers = sync.Pool{New: newSearcherState}
+
+// newSearcherState makes a searcher with the function that leaves call, which would else be allocated for each search.
+func newSearcherState() any {
+	s := new(searcher)
+	s.checker = s.check
+	return s
+}
 
 func newSearcher(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers, req *Request) *searcher {
 	s := searchers.Get().(*searcher)
@@ -82,9 +93,6 @@ func (s *searcher) release() {
 	for _, c := range s.free {
 		c.post, c.lens, c.node = segment.Postings{}, nil, nil
 	}
-	if len(s.nodes) > 4096 {
-		s.nodes = slices.Clone(s.nodes[:4096])
-	}
 	if len(s.free) > 256 {
 		s.free = slices.Clone(s.free[:256])
 	}
@@ -93,12 +101,15 @@ func (s *searcher) release() {
 	clear(s.slotCur)
 	s.ctx, s.leaves, s.schema, s.analyzers, s.req, s.collect = nil, nil, nil, nil, nil, nil
 	s.arena, s.terms, s.postArena, s.params = s.arena[:0], s.terms[:0], s.postArena[:0], s.params[:0]
-	s.prefixes, s.capped, s.notes, s.defaultFields = nil, nil, nil, nil
-	s.tokenCount, s.slots, s.docs, s.work, s.failed = 0, 0, 0, 0, nil
+	s.prefixes, s.capped, s.notes, s.defaultFields, s.termIndex = nil, nil, nil, nil, nil
+	s.tokenCount, s.leafTokens, s.termCount, s.slots, s.docs, s.work, s.failed = 0, 0, 0, 0, 0, 0, nil
 	for _, n := range s.nodes[:s.inUse] {
 		*n = node{must: n.must[:0], should: n.should[:0], not: n.not[:0], filter: n.filter[:0]}
 	}
 	s.inUse = 0
+	if len(s.nodes) > 4096 {
+		s.nodes = slices.Clone(s.nodes[:4096])
+	}
 	for i := range s.found { // what a broad prefix needed is not kept
 		if cap(s.found[i]) > 4*keepLists {
 			s.found[i] = nil

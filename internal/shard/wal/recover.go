@@ -216,8 +216,11 @@ func Verify(fsys vfs.FS, dir string) (Report, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return Report{}, nil
 	}
-	if err != nil || len(files) == 0 {
+	if err != nil {
 		return Report{}, err
+	}
+	if len(files) == 0 {
+		return Report{}, checkAck(fsys, dir, dir, 0, 0)
 	}
 	rep := Report{Files: len(files), FirstSeq: files[0].first}
 	for _, f := range files {
@@ -229,5 +232,8 @@ func Verify(fsys vfs.FS, dir string) (Report, error) {
 		return rep, err
 	}
 	rep.LastSeq, rep.Torn = t.lastSeq, torn
+	if err := checkAck(fsys, dir, path.Join(dir, fileName(last.first)), t.lastSeq, t.end); err != nil {
+		return rep, err
+	}
 	return rep, replay(fsys, dir, files, 0, t.lastSeq, func(uint64, []byte) error { return nil })
 }

@@ -48,6 +48,7 @@ type Log struct {
 	size     int64 // of the current file; after a failed write that could not be cut back the file may be longer
 	durable  int64 // headerSize <= durable <= size
 	marked   bool  // a mark covers the last record
+	note     *note // of the acknowledged end; nil with SyncNone and where it cannot be written
 	closeErr error
 }
 
@@ -100,6 +101,9 @@ func Open(fsys vfs.FS, dir string, o Options) (*Log, error) {
 	}
 	l.mu.files = files
 	if len(files) == 0 {
+		if err := checkAck(fsys, dir, l.name(o.FirstSeq), o.FirstSeq-1, 0); err != nil {
+			return nil, err
+		}
 		if l.f, err = l.begin(o.FirstSeq); err != nil {
 			return nil, fmt.Errorf("open log: %w", err)
 		}
@@ -109,6 +113,9 @@ func Open(fsys vfs.FS, dir string, o Options) (*Log, error) {
 		return nil, err
 	}
 	l.mu.nextSeq = l.mu.lastSeq + 1
+	if o.Sync == SyncAlways {
+		l.note = openNote(fsys, dir, l.mu.lastSeq)
+	}
 	go l.run()
 	return l, nil
 }
@@ -119,6 +126,9 @@ func (l *Log) recoverTail() error {
 	name := l.name(last.first)
 	b, t, torn, err := scanLast(l.fsys, name, last.first)
 	if err != nil {
+		return err
+	}
+	if err := checkAck(l.fsys, l.dir, name, t.lastSeq, t.end); err != nil {
 		return err
 	}
 	if t.end == 0 { // begun and never used
@@ -350,10 +360,14 @@ func (l *Log) commit() {
 		st.Syncs++
 		st.SyncTime += info.Sync
 	}
+	acknowledged := l.mu.lastSeq
 	if cap(g.buf) <= maxSpare {
 		l.mu.spare = g.buf
 	}
 	l.mu.Unlock()
+	if !l.note.write(acknowledged) {
+		l.note = nil
+	}
 	close(g.done)
 	if l.o.Events.Committed != nil {
 		l.o.Events.Committed(info)
@@ -722,5 +736,6 @@ func (l *Log) finish() error {
 			err = l.mark()
 		}
 	}
+	l.note.close()
 	return errors.Join(err, l.f.Close())
 }
