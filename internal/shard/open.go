@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/segment"
@@ -71,6 +72,7 @@ func Open(ctx context.Context, cfg Config) (_ *Shard, err error) {
 		undo[0] = s.unlock
 	}
 	s.catalog = store.NewCatalog(s.objects, store.CatalogOptions{})
+	s.sweep(ctx)
 	if err := s.loadVersion(ctx); err != nil {
 		return nil, err
 	}
@@ -92,6 +94,19 @@ func Open(ctx context.Context, cfg Config) (_ *Shard, err error) {
 	}
 	s.start()
 	return s, nil
+}
+
+// sweep removes the half-made files that a crash in a flush or merge left: with the lock held nobody is writing them. What cannot
+// be removed is in nobody's way but takes room, so it is told and not an error.
+func (s *Shard) sweep(ctx context.Context) {
+	folder, ok := s.objects.(*store.Folder)
+	if !ok {
+		return
+	}
+	forEver := time.Unix(1<<40, 0)
+	if err := folder.Sweep(ctx, s.name.Prefix(), forEver, nil); err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("remove half-made files", "err", err)
+	}
 }
 
 // loadVersion loads the committed version, or creates the first one.

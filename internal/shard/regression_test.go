@@ -2,12 +2,15 @@ package shard
 
 import (
 	"errors"
+	"io/fs"
 	"math/rand/v2"
+	"path"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/vfs"
 	"github.com/weft-search/weft/internal/vfs/faultfs"
 	"github.com/weft-search/weft/internal/vfs/memfs"
 )
@@ -97,4 +100,32 @@ func TestConflictingFieldIsVisibleWhenItIsRefused(t *testing.T) {
 			t.Fatal("the field is not visible")
 		}
 	})
+}
+
+// TestOpenRemovesWhatACrashLeftHalfMade: a node that is killed in its flushes again and again must not fill the disk.
+func TestOpenRemovesWhatACrashLeftHalfMade(t *testing.T) {
+	disk := memfs.New(nil)
+	s, err := Open(t.Context(), config(t, disk))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := path.Join("d", storeName, s.name.Prefix(), "segments", "0123.seg.77"+vfs.TempSuffix)
+	closeShard(t, s)
+	if err := vfs.MkdirAll(disk, path.Dir(name)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := disk.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Open(t.Context(), config(t, disk)); err != nil {
+		t.Fatal(err)
+	}
+	defer closeShard(t, s)
+	if _, err := disk.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is there: %v", name, err)
+	}
 }
