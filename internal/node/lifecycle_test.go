@@ -630,6 +630,42 @@ func TestShutdownInterruptsWhatDoesNotEnd(t *testing.T) {
 	(<-got).problem(503, api.ShuttingDown)
 }
 
+// TestBulkHearsOfTheShutdown cuts off a bulk load whose sender has not ended: the reply tells what is in.
+func TestBulkHearsOfTheShutdown(t *testing.T) {
+	s := newServer(t, Config{HTTPAddr: "127.0.0.1:0"})
+	s.put("default", `{"id":"0"}`)
+	conn, err := net.Dial("tcp", s.node.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := io.WriteString(conn, "POST /index/bulk HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"id\":\"1\"}\n{\"id\":\"2\"}\n"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the load is under way", func() bool { return s.node.bulks.Used() == 1 })
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // no patience
+	if late, ok := errors.AsType[*DrainError](s.node.Close(ctx)); !ok || late.Calls != 1 {
+		t.Errorf("close: %v", late)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	// Whether the lines were read before the end is a matter of time; what was not is named.
+	if !strings.Contains(string(body), string(api.ShuttingDown)) {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
 func TestDeletingAnIndexEndsItsCalls(t *testing.T) {
 	inside := make(chan struct{})
 	s := startServer(t, Config{DataDir: t.TempDir()}, withApply(func(ctx context.Context, _ []shard.Op, _ func() ([]shard.OpResult, error)) ([]shard.OpResult, error) {

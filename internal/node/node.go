@@ -237,7 +237,6 @@ func (n *Node) Close(ctx context.Context) error {
 
 func (n *Node) close(ctx context.Context) error {
 	var errs []error
-	n.drain.announce()
 	n.lameDuck(ctx)
 	n.drain.begin()
 	var late error
@@ -252,6 +251,9 @@ func (n *Node) close(ctx context.Context) error {
 	}
 	n.cancel(errClosing)
 	if n.server != nil {
+		if late != nil {
+			n.lastWords(ctx)
+		}
 		if err := n.server.Close(); err != nil {
 			errs = append(errs, fmt.Errorf("close http: %w", err))
 		}
@@ -262,11 +264,21 @@ func (n *Node) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// lastWords lets calls that were just interrupted send their answers: a bulk load can tell what is in.
+func (n *Node) lastWords(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := n.server.Shutdown(ctx); err != nil {
+		n.log.Debug("connections were busy to the end", "error", err)
+	}
+}
+
 // lameDuck waits while callers learn that the node is about to close.
 func (n *Node) lameDuck(ctx context.Context) {
 	if n.cfg.LameDuck <= 0 {
 		return
 	}
+	n.drain.announce()
 	wait := time.NewTimer(n.cfg.LameDuck)
 	defer wait.Stop()
 	select {
@@ -350,7 +362,7 @@ func (d *drain) begin() {
 	if d.mu.closing {
 		return
 	}
-	d.mu.closing = true
+	d.mu.leaving, d.mu.closing = true, true
 	if d.mu.calls == 0 {
 		close(d.idle)
 	}

@@ -2,7 +2,11 @@ package api
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -34,6 +38,27 @@ func TestDocumentListsEveryCode(t *testing.T) {
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("codes in the document:\n%v\nin the table:\n%v", got, want)
+	}
+}
+
+// TestPageListsEveryCode compares the table of problems in docs/http.md with the one in code.
+func TestPageListsEveryCode(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "http.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[Code]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| ([0-9]{3}) \\|").FindAllStringSubmatch(string(page), -1) {
+		listed[Code(row[1])] = row[2]
+	}
+	for code, info := range Codes {
+		if listed[code] != strconv.Itoa(info.Status) {
+			t.Errorf("%s is %d, the page says %q", code, info.Status, listed[code])
+		}
+		delete(listed, code)
+	}
+	for code := range listed {
+		t.Errorf("%s is on the page only", code)
 	}
 }
 
