@@ -187,6 +187,8 @@ func (c *csvReader) header(head []string, o readerOptions) error {
 			return fmt.Errorf("header line: column %d has no name", i+1)
 		case !utf8.ValidString(name):
 			return fmt.Errorf("header line: the name of column %d is not UTF-8", i+1)
+		case strings.Contains(name, "\r"):
+			return fmt.Errorf("header line: the name of column %d holds a carriage return; lines have to end in LF or CR LF", i+1)
 		case slices.Contains(head[:i], name):
 			return fmt.Errorf("header line: two columns are named %q", name)
 		}
@@ -269,7 +271,7 @@ func (c *csvReader) document(r *record, cells []string) {
 		r.id = cells[c.id]
 	}
 	if len(cells) != len(c.names) {
-		r.code, r.reason = "bad_csv", fmt.Sprintf("the record has %d cells, the header line has %d", len(cells), len(c.names))
+		r.code, r.reason = "bad_csv", fmt.Sprintf("the record has %s, the header line has %d", cellCount(len(cells)), len(c.names))
 		return
 	}
 	b := append(c.doc[:0], '{')
@@ -290,6 +292,13 @@ func (c *csvReader) document(r *record, cells []string) {
 	}
 	c.doc = append(b, '}')
 	r.doc = c.doc
+}
+
+func cellCount(n int) string {
+	if n == 1 {
+		return "1 cell"
+	}
+	return fmt.Sprintf("%d cells", n)
 }
 
 // appendCell writes a cell as a JSON value of the type.

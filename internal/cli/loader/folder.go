@@ -33,6 +33,10 @@ type found struct {
 }
 
 func openFolder(root string, o readerOptions) (reader, error) {
+	root, err := filepath.EvalSymlinks(root) // links below it are passed over, the folder itself was named
+	if err != nil {
+		return nil, fmt.Errorf("open input: %w", err)
+	}
 	f := &folder{root: root, o: o, after: o.from.After, files: o.from.Line}
 	f.pull, f.stop = iter.Pull2(f.walk)
 	return f, nil

@@ -204,6 +204,7 @@ func TestCSVHeaderErrors(t *testing.T) {
 		"id,,b\n":       "column 2 has no name",
 		"id,\"a\nb":     "read header line",
 		"id,b\xff\n":    "not UTF-8",
+		"id,a\r1,2\r":   "carriage return",
 		"id,other\n1,2": `no column "typed"`,
 	} {
 		path := write(t, filepath.Join(dir, "c.csv"), text)
@@ -520,6 +521,20 @@ func TestCancelSavesTheState(t *testing.T) {
 	st, err := readState(state)
 	if err != nil || len(st.Files) != 1 || st.Files[0].Line < 190 || st.Files[0].Line > 210 {
 		t.Errorf("state %+v, %v", st, err)
+	}
+}
+
+func TestFolderByALink(t *testing.T) {
+	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	write(t, filepath.Join(dir, "a.txt"), "text")
+	for _, l := range []struct{ to, name string }{{dir, link}, {"..", filepath.Join(dir, "up")}, {"self", filepath.Join(dir, "self")}} {
+		if err := os.Symlink(l.to, l.name); err != nil {
+			t.Skip(err)
+		}
+	}
+	s := &server{}
+	if _, err := runLoad(t, Config{}, s, link); err != nil || len(s.docs) != 1 || s.docs["a.txt"] == "" {
+		t.Errorf("got %v, %v", s.docs, err)
 	}
 }
 
