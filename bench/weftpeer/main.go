@@ -67,8 +67,10 @@ func config(dir string) shard.Config {
 			Name: "bench",
 			Fields: []schema.Field{
 				{Name: "id", Type: schema.Text, Tokenizer: "raw", Primary: true, Fast: true, Indexed: true, K1: schema.DefaultK1, B: schema.DefaultB},
-				bodyID: {Name: field, Type: schema.Text, Tokenizer: tokenizer, Indexed: true,
-					Positions: schema.TokenPositions, K1: schema.DefaultK1, B: schema.DefaultB},
+				bodyID: {
+					Name: field, Type: schema.Text, Tokenizer: tokenizer, Indexed: true,
+					Positions: schema.TokenPositions, K1: schema.DefaultK1, B: schema.DefaultB,
+				},
 			},
 			DefaultFields: []string{field},
 			Generation:    1,

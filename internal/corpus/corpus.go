@@ -9,11 +9,16 @@ import (
 )
 
 // Dir returns the folder of the named data set. The sets lie in the folder that WEFT_SHARED names, or in a folder
-// shared/data beside the checkout; a test that asks for one that is absent is skipped with that reason.
+// shared/data beside the checkout. Without either a test is skipped with that reason; a set that is missing from the folder that
+// WEFT_SHARED names fails it.
 func Dir(t testing.TB, name string) string {
 	t.Helper()
 	if root := os.Getenv("WEFT_SHARED"); root != "" {
-		return must(t, filepath.Join(root, name))
+		dir := filepath.Join(root, name)
+		if _, err := os.Stat(dir); err != nil {
+			t.Fatalf("WEFT_SHARED names a folder without the data set %s: %v", name, err)
+		}
+		return dir
 	}
 	dir, err := os.Getwd()
 	if err != nil {
@@ -21,7 +26,7 @@ func Dir(t testing.TB, name string) string {
 	}
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return must(t, filepath.Join(filepath.Dir(dir), "shared", "data", name))
+			return present(t, filepath.Join(filepath.Dir(dir), "shared", "data", name))
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
@@ -31,7 +36,7 @@ func Dir(t testing.TB, name string) string {
 	}
 }
 
-func must(t testing.TB, dir string) string {
+func present(t testing.TB, dir string) string {
 	t.Helper()
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("data set is absent: set WEFT_SHARED to the folder that holds %s", filepath.Base(dir))

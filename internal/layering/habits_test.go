@@ -15,12 +15,18 @@ var habits = []struct {
 	in      func(path string) bool
 	instead string
 }{
-	{regexp.MustCompile(`\btime\.Sleep\(`), func(p string) bool { return strings.HasSuffix(p, "_test.go") },
-		"wait for a channel or condition, or use testing/synctest"},
-	{regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|HA` + `CK|X` + `XX)\b`), func(string) bool { return true },
-		"finish it, or write it down in docs/status.md"},
-	{regexp.MustCompile(`_ = err\b`), func(string) bool { return true },
-		"return the error, or say in a comment why it does not matter and use errors.Join"},
+	{
+		regexp.MustCompile(`\btime\.Sleep\(`), func(p string) bool { return strings.HasSuffix(p, "_test.go") },
+		"wait for a channel or condition, or use testing/synctest",
+	},
+	{
+		regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|HA` + `CK|X` + `XX)\b`), func(string) bool { return true },
+		"finish it, or write it down in docs/status.md",
+	},
+	{
+		regexp.MustCompile(`_ = err\b`), func(string) bool { return true },
+		"return the error, or say in a comment why it does not matter and use errors.Join",
+	},
 	{regexp.MustCompile(`\bos\.Rename\(`), func(p string) bool {
 		return !strings.HasPrefix(p, "internal/vfs/") && !strings.HasSuffix(p, "_test.go") && !strings.HasPrefix(p, "bench/")
 	}, "publish through vfs.WriteFile or vfs.NewTemp, which sync the file and its folder"},

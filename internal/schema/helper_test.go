@@ -2,37 +2,10 @@ package schema
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
-	"testing"
 
 	"pgregory.net/rapid"
 )
-
-// sharedData returns the folder of shared test data, or skips.
-func sharedData(t *testing.T) string {
-	t.Helper()
-	if dir := os.Getenv("WEFT_SHARED"); dir != "" {
-		return filepath.Join(dir, "data")
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for dir != filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			data := filepath.Join(filepath.Dir(dir), "shared", "data")
-			if _, err := os.Stat(data); err == nil {
-				return data
-			}
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	t.Skip("no shared data: set WEFT_SHARED")
-	return ""
-}
 
 func pick[T any](t *rapid.T, what string, of ...T) T { return rapid.SampledFrom(of).Draw(t, what) }
 

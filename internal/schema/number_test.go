@@ -17,12 +17,31 @@ func TestIntegers(t *testing.T) {
 		want int64
 		err  error
 	}{
-		{"0", 0, nil}, {"-0", 0, nil}, {"1.0", 1, nil}, {"1e3", 1000, nil}, {"12.50e1", 125, nil}, {"-9223372036854775808", math.MinInt64, nil},
-		{"9223372036854775807", math.MaxInt64, nil}, {"9223372036854775808", 0, ErrRange}, {"-9223372036854775809", 0, ErrRange},
-		{"9223372036854775807.000", math.MaxInt64, nil}, {"922337203685477580.7e1", math.MaxInt64, nil}, {"1.5", 0, ErrFraction}, {"1e-1", 0, ErrFraction},
-		{"0e99999999999999999999", 0, nil}, {"1e99999999999999999999", 0, ErrRange}, {"1e-99999999999999999999", 0, ErrFraction},
-		{"0.000", 0, nil}, {"100000000000000000000e-2", 1000000000000000000, nil}, {"", 0, ErrNotNumber}, {"-", 0, ErrNotNumber},
-		{"1e", 0, ErrNotNumber}, {"1x", 0, ErrNotNumber}, {".", 0, ErrNotNumber}, {"1e+", 0, ErrNotNumber}, {"+1", 0, ErrNotNumber},
+		{"0", 0, nil},
+		{"-0", 0, nil},
+		{"1.0", 1, nil},
+		{"1e3", 1000, nil},
+		{"12.50e1", 125, nil},
+		{"-9223372036854775808", math.MinInt64, nil},
+		{"9223372036854775807", math.MaxInt64, nil},
+		{"9223372036854775808", 0, ErrRange},
+		{"-9223372036854775809", 0, ErrRange},
+		{"9223372036854775807.000", math.MaxInt64, nil},
+		{"922337203685477580.7e1", math.MaxInt64, nil},
+		{"1.5", 0, ErrFraction},
+		{"1e-1", 0, ErrFraction},
+		{"0e99999999999999999999", 0, nil},
+		{"1e99999999999999999999", 0, ErrRange},
+		{"1e-99999999999999999999", 0, ErrFraction},
+		{"0.000", 0, nil},
+		{"100000000000000000000e-2", 1000000000000000000, nil},
+		{"", 0, ErrNotNumber},
+		{"-", 0, ErrNotNumber},
+		{"1e", 0, ErrNotNumber},
+		{"1x", 0, ErrNotNumber},
+		{".", 0, ErrNotNumber},
+		{"1e+", 0, ErrNotNumber},
+		{"+1", 0, ErrNotNumber},
 	} {
 		got, err := ParseI64(c.in)
 		if !errors.Is(err, c.err) || got != c.want {

@@ -11,6 +11,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/weft-search/weft/internal/corpus"
 )
 
 // knownTokenizer stands in for the text package.
@@ -59,7 +61,7 @@ func marshal(t *testing.T, s *Schema) string {
 
 // TestSamples reads the schema strings of the reference's developers.
 func TestSamples(t *testing.T) {
-	f, err := os.ReadFile(filepath.Join(sharedData(t), "sdl", "cases.jsonl"))
+	f, err := os.ReadFile(filepath.Join(corpus.Dir(t, "sdl"), "cases.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,10 +99,9 @@ func TestSamples(t *testing.T) {
 }
 
 func TestWholeSamples(t *testing.T) {
-	dir := sharedData(t)
 	var files []string
-	for _, pattern := range []string{"sdl/*.sdl", "summa-golden/*.sdl"} {
-		m, err := filepath.Glob(filepath.Join(dir, pattern))
+	for _, set := range []string{"sdl", "summa-golden"} {
+		m, err := filepath.Glob(filepath.Join(corpus.Dir(t, set), "*.sdl"))
 		if err != nil {
 			t.Fatal(err)
 		}

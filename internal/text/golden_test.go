@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weft-search/weft/internal/corpus"
 )
 
 // goldenDoc is a document of the reference's answers: the text values of its fields, in order.
@@ -37,10 +39,10 @@ type goldenCase struct {
 
 // readGolden returns the documents and tokenizers of an index of the reference.
 func readGolden(t *testing.T, index string) ([]goldenDoc, map[string]string) {
-	dir := filepath.Join(shared(t), "summa-golden")
+	dir := corpus.Dir(t, "summa-golden")
 	f, err := os.Open(filepath.Join(dir, "documents-"+index+".jsonl"))
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	defer f.Close()
 	var docs []goldenDoc
@@ -112,9 +114,9 @@ func matches(value, query []Token, kind string) bool {
 
 // TestGolden searches the reference's documents by brute force with weft's tokens and compares with the reference's answers.
 func TestGolden(t *testing.T) {
-	f, err := os.Open(filepath.Join(shared(t), "summa-golden", "node.jsonl.gz"))
+	f, err := os.Open(filepath.Join(corpus.Dir(t, "summa-golden"), "node.jsonl.gz"))
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	defer f.Close()
 	z, err := gzip.NewReader(f)

@@ -399,8 +399,10 @@ func apostrophe(r rune) bool { return r == '\'' || r == '’' || r == 'ʼ' || r 
 
 // elisions are words that lose their vowel before another: they are not looked for, the word after the apostrophe is. A
 // single letter always is one.
-var elisions = map[string]bool{"qu": true, "dell": true, "all": true, "dall": true, "nell": true, "sull": true, "coll": true, "un": true,
-	"quell": true, "quest": true, "sant": true, "bell": true, "gl": true}
+var elisions = map[string]bool{
+	"qu": true, "dell": true, "all": true, "dall": true, "nell": true, "sull": true, "coll": true, "un": true,
+	"quell": true, "quest": true, "sant": true, "bell": true, "gl": true,
+}
 
 // contractions are what stands after the apostrophe of English words; the word before is looked for.
 var contractions = map[string]bool{"s": true, "t": true, "d": true, "m": true, "ll": true, "re": true, "ve": true}

@@ -4,37 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
 )
-
-// shared returns the folder of data shared by the tests, or skips.
-func shared(t testing.TB) string {
-	t.Helper()
-	if s := os.Getenv("WEFT_SHARED"); s != "" {
-		return filepath.Join(s, "data")
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			d := filepath.Join(filepath.Dir(dir), "shared", "data")
-			if _, err := os.Stat(d); err == nil {
-				return d
-			}
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			t.Skip("no shared/data beside the repository and WEFT_SHARED is not set")
-		}
-		dir = up
-	}
-}
 
 func lookup(t testing.TB, spec string) *Analyzer {
 	t.Helper()
@@ -96,12 +69,18 @@ func TestTokenizers(t *testing.T) {
 		{"standard", "한글abc", "0:한 0:한글 1:글 2:abc"},
 		{"standard", "ｶﾞｷﾞ", "0:ガ 0:ガギ 1:ギ"},
 		{"lex()", "State-of-the-art HbA1c/HDL-c end.of.sentence.Next", "0:state 1:of 2:the 3:art 4:hba1c 5:hdl 6:c 7:end 8:of 9:sentence 10:next"},
-		{"lex()", "don't it's we're O'Neil rock'n'roll John\u2019s cats' l'homme qu'il dell'acqua aujourd'hui 'quoted'",
-			"0:don 1:it 2:we 3:neil 4:rock 5:n 6:roll 7:john 8:cats 9:homme 10:il 11:acqua 12:aujourd 13:hui 14:quoted"},
-		{"lex()", "U.S.A. e.g. Ph.D. 3.14 p<0.05 1.2.3 1,000,000 word... soft\u00adhyphen zero\u200dwidth C++ #tag α-synuclein ---",
-			"0:usa 1:eg 2:ph 3:d 4:3.14 5:p 6:0.05 7:1.2.3 8:1000000 9:word 10:softhyphen 11:zerowidth 12:c 13:tag 14:α 15:synuclein"},
-		{"lex(default: en, stop_words: true)", "The cell membranes of résumés",
-			"1:cell 2:membranes 2:membrane 4:résumés 4:résumé 4:resumes 4:resume"},
+		{
+			"lex()", "don't it's we're O'Neil rock'n'roll John\u2019s cats' l'homme qu'il dell'acqua aujourd'hui 'quoted'",
+			"0:don 1:it 2:we 3:neil 4:rock 5:n 6:roll 7:john 8:cats 9:homme 10:il 11:acqua 12:aujourd 13:hui 14:quoted",
+		},
+		{
+			"lex()", "U.S.A. e.g. Ph.D. 3.14 p<0.05 1.2.3 1,000,000 word... soft\u00adhyphen zero\u200dwidth C++ #tag α-synuclein ---",
+			"0:usa 1:eg 2:ph 3:d 4:3.14 5:p 6:0.05 7:1.2.3 8:1000000 9:word 10:softhyphen 11:zerowidth 12:c 13:tag 14:α 15:synuclein",
+		},
+		{
+			"lex(default: en, stop_words: true)", "The cell membranes of résumés",
+			"1:cell 2:membranes 2:membrane 4:résumés 4:résumé 4:resumes 4:resume",
+		},
 		{"lex(default: en, stem: snowball, variants: false)", "Running cafés", "0:run 1:cafe"},
 		{"lex(default: en, stem: snowball)", "running", "0:running 0:run"},
 		{"lex(default: en, stem: none)", "running", "0:running"},
@@ -365,8 +344,13 @@ func TestLongTokens(t *testing.T) {
 		spec  string
 		limit int
 	}{
-		{"simple", MaxTokenBytes}, {"alnum", MaxTokenBytes}, {"unicode_word", MaxStandardBytes}, {"standard", MaxStandardBytes},
-		{"lex(max_token_length: 0)", MaxTokenBytes}, {"lex()", 64}, {"english", MaxTokenBytes},
+		{"simple", MaxTokenBytes},
+		{"alnum", MaxTokenBytes},
+		{"unicode_word", MaxStandardBytes},
+		{"standard", MaxStandardBytes},
+		{"lex(max_token_length: 0)", MaxTokenBytes},
+		{"lex()", 64},
+		{"english", MaxTokenBytes},
 	} {
 		a := lookup(t, tt.spec)
 		for _, c := range []string{"q", "é"} {
@@ -476,8 +460,10 @@ var fuzzSpecs = append([]string{
 }, Names()...)
 
 func FuzzAnalyzers(f *testing.F) {
-	for _, s := range []string{"", "Hello, World!", "日本語テキスト", "a\xff\xfe", "l'été U.S.A. 1,000.5", "ｶﾞ\u3099\u0301x", "İSTANBUL ẞ", "\u0301\u200d\ufe0f", "한글 1'2'3",
-		"Ёж الْكِتَابُ", "a_b.c:d'e;f,1"} {
+	for _, s := range []string{
+		"", "Hello, World!", "日本語テキスト", "a\xff\xfe", "l'été U.S.A. 1,000.5", "ｶﾞ\u3099\u0301x", "İSTANBUL ẞ", "\u0301\u200d\ufe0f", "한글 1'2'3",
+		"Ёж الْكِتَابُ", "a_b.c:d'e;f,1",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, value string) {

@@ -37,6 +37,7 @@ func (osFS) OpenRW(path string) (File, error) { return open(path, os.O_RDWR) }
 func (osFS) Create(path string) (File, error) {
 	return open(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 }
+
 func (osFS) Append(path string) (File, error) {
 	return open(path, os.O_RDWR|os.O_CREATE|os.O_APPEND)
 }

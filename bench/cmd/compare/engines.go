@@ -61,8 +61,10 @@ func (c *comparison) build(ctx context.Context) ([]engine, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, engine{name: "lucene", command: []string{"java", "-XX:+UseSerialGC", "-Xmx1g",
-			"-cp", c.path("lucene", "classes") + string(filepath.ListSeparator) + filepath.Join(jars, "*"), "PeerLucene"}})
+		out = append(out, engine{name: "lucene", command: []string{
+			"java", "-XX:+UseSerialGC", "-Xmx1g",
+			"-cp", c.path("lucene", "classes") + string(filepath.ListSeparator) + filepath.Join(jars, "*"), "PeerLucene",
+		}})
 	}
 	if c.peers != "" && want("tantivy") && tools("tantivy", "cargo") {
 		c.say("build tantivy")

@@ -141,8 +141,10 @@ func (p *Parser) Parse(doc []byte) (*schema.Document, []Inference, *DocError) {
 	p.values = p.values[:0]
 	p.fresh.reset()
 	if len(doc) > p.lim.DocumentBytes {
-		return nil, nil, &DocError{Code: CodeDocumentTooLarge, Position: p.lim.DocumentBytes,
-			Reason: fmt.Sprintf("a document must not exceed %d bytes (got %d)", p.lim.DocumentBytes, len(doc))}
+		return nil, nil, &DocError{
+			Code: CodeDocumentTooLarge, Position: p.lim.DocumentBytes,
+			Reason: fmt.Sprintf("a document must not exceed %d bytes (got %d)", p.lim.DocumentBytes, len(doc)),
+		}
 	}
 	d, inf, ok := p.document()
 	if !ok {

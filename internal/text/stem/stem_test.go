@@ -7,37 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-)
 
-// shared returns the folder of data shared by the tests, or skips.
-func shared(t testing.TB) string {
-	if s := os.Getenv("WEFT_SHARED"); s != "" {
-		return filepath.Join(s, "data")
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			d := filepath.Join(filepath.Dir(dir), "shared", "data")
-			if _, err := os.Stat(d); err == nil {
-				return d
-			}
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			t.Skip("no shared/data beside the repository and WEFT_SHARED is not set")
-		}
-		dir = up
-	}
-}
+	"github.com/weft-search/weft/internal/corpus"
+)
 
 // pairs reads the vocabulary of a language.
 func pairs(t testing.TB, name string, fn func(word, stem string)) {
-	f, err := os.Open(filepath.Join(shared(t), "snowball", name+".tsv.gz"))
+	f, err := os.Open(filepath.Join(corpus.Dir(t, "snowball"), name+".tsv.gz"))
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	defer f.Close()
 	z, err := gzip.NewReader(f)
