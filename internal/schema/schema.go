@@ -34,7 +34,7 @@ const (
 	FullPositions               // positions: both
 )
 
-// Default BM25 parameters (contract: DESIGN.md, Scoring and exactness).
+// Default BM25 parameters, those of Robertson et al., "Okapi at TREC-3" (1994), as Lucene sets them.
 const (
 	DefaultK1 = 1.2
 	DefaultB  = 0.75

@@ -1,7 +1,7 @@
 // Package score holds every formula that ranks: one implementation for shards and for every coordinator.
 //
 // All BM25 arithmetic is IEEE 754 binary32 in a fixed order, never fused, so that the same statistics give the same bits on
-// every machine and in every layout of the same documents (contract: DESIGN.md, Scoring and exactness).
+// every machine and in every layout of the same documents (docs/query.md, Scores).
 //
 // Functions are pure; values are safe to share.
 package score

@@ -18,12 +18,24 @@ func TestLnIsRoundedLogarithm(t *testing.T) {
 	}
 }
 
+// TestBM25Golden has bits that another implementation of the formula in binary32 gave, step by step.
 func TestBM25Golden(t *testing.T) {
-	// By hand: idf = ln(990.5/10.5 + 1), norm = 1.2·(0.25 + 0.75·50/100) = 0.75, s = idf·6.6/3.75.
-	idf := IDF(1000, 10)
-	norm := Norm(50, AvgLen(FieldStats{SumLen: 100000, Docs: 1000}), 1.2, 0.75)
-	if got := TF(idf, 3, 1.2, norm); math.Abs(float64(got)-8.02099) > 1e-5 {
-		t.Fatalf("score %v", got)
+	for _, c := range []struct {
+		docs, df, sum uint64
+		tf            float32
+		length        uint32
+		idf, score    uint32
+	}{
+		{docs: 1000, df: 10, sum: 100000, tf: 3, length: 50, idf: 0x4091d60e, score: 0x410055f9},
+		{docs: 31724, df: 31000, sum: 2000000, tf: 1, length: 63, idf: 0x3cbd3fcd, score: 0x3cbd4d8e},
+		{docs: 1, df: 1, sum: 1, tf: 1, length: 1, idf: 0x3e934b12, score: 0x3e934b12},
+		{docs: 5, df: 1, sum: 20, tf: 2, length: 9, idf: 0x3fb17218, score: 0x3fb485d5},
+	} {
+		idf := IDF(c.docs, c.df)
+		got := TF(idf, c.tf, 1.2, Norm(c.length, AvgLen(FieldStats{SumLen: c.sum, Docs: c.docs}), 1.2, 0.75))
+		if math.Float32bits(idf) != c.idf || math.Float32bits(got) != c.score {
+			t.Errorf("%+v: idf %#x, score %#x", c, math.Float32bits(idf), math.Float32bits(got))
+		}
 	}
 }
 

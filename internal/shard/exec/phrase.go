@@ -6,7 +6,7 @@ import (
 
 // phraseIter finds documents where the tokens of a phrase stand at their distances. The frequency is the number of places of the
 // first token from which every later one stands within ±slop of its own; the score is BM25 of that frequency with the sum of
-// the terms' idfs (contract: summa-wire.md, query semantics).
+// the terms' idfs (docs/query.md, Scores).
 type phraseIter struct {
 	s     *searcher
 	cs    []*cursor // distinct terms, rarest first

@@ -31,7 +31,7 @@ func (e *QueryError) Error() string { return fmt.Sprintf("field %q: %s", e.Field
 const (
 	MaxTokens      = 1024  // tokens of the text leaves together, each leaf counted once whatever the number of fields it searches
 	MaxTerms       = 16384 // tokens times fields: lists that are read at once
-	MaxPrefixTerms = 1024  // terms of a prefix that score (contract: http-and-cli.md, Search); all of them match
+	MaxPrefixTerms = 1024  // terms of a prefix that score; all of them match (docs/query.md, Prefixes)
 	// MaxPrefixExpansions is the number of terms that one prefix may have at all.
 	MaxPrefixExpansions = 1 << 18
 )
