@@ -23,6 +23,9 @@ const (
 type ParseOptions struct {
 	DefaultOp Op
 	Limits    Limits
+	// Positions, where not nil, receives the byte offset at which each leaf of the tree begins, for errors that show only when the query
+	// meets a schema.
+	Positions map[Node]int
 }
 
 // SyntaxError is a fault in a query string.
@@ -63,7 +66,7 @@ func (e *SyntaxError) Error() string {
 // Limits are enforced while reading: the length first, then depth and count, before any memory is taken for what exceeds them.
 // Errors are *SyntaxError or *LimitError.
 func Parse(q string, o ParseOptions) (Node, error) {
-	p := parser{q: q, and: o.DefaultOp == And, lim: o.Limits.withDefaults()}
+	p := parser{q: q, and: o.DefaultOp == And, lim: o.Limits.withDefaults(), positions: o.Positions}
 	if len(q) > p.lim.TextBytes {
 		return nil, &LimitError{What: LimitText, Limit: p.lim.TextBytes, Got: len(q), Position: p.lim.TextBytes}
 	}
@@ -100,6 +103,9 @@ type parser struct {
 	lim   Limits
 	depth int // open parentheses and NOTs
 	nodes int
+	start int // where the operand begins
+
+	positions map[Node]int // of leaves, nil when not wanted
 }
 
 func (p *parser) end() bool { return p.pos == len(p.q) }
@@ -313,6 +319,7 @@ func (p *parser) operand() (Node, mark, error) {
 const aTerm = "a term, a phrase in quotes, a field or \"(\""
 
 func (p *parser) primary() (Node, error) {
+	p.start = p.pos
 	if p.keyword("AND") || p.keyword("OR") {
 		return nil, p.expected(aTerm)
 	}
@@ -466,6 +473,9 @@ func (p *parser) boosted(n Node) (Node, error) {
 	if _, ok := n.(*Bool); !ok { // lists are counted where they are made
 		if err := p.count(); err != nil {
 			return nil, err
+		}
+		if p.positions != nil {
+			p.positions[n] = p.start
 		}
 	}
 	if p.peek() == '~' {

@@ -308,3 +308,24 @@ func BenchmarkParse(b *testing.B) {
 		}
 	}
 }
+
+func TestPositionsOfLeaves(t *testing.T) {
+	pos := map[Node]int{}
+	n, err := Parse(`warp AND (field:weft^2 OR n:[1 TO 2]) "two words" _exists_:x pre*`, ParseOptions{Positions: pos})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for leaf, at := range pos {
+		got[leaf.String()] = at
+	}
+	want := map[string]int{"warp": 0, "field:weft": 10, "n:[1 TO 2]": 26, `"two words"`: 38, "field:*": 0, "_exists_:x": 50, "x:*": 50, "pre*": 61}
+	for s, at := range got {
+		if w, ok := want[s]; !ok || w != at {
+			t.Errorf("%s at %d, want %d", s, at, w)
+		}
+	}
+	if len(got) != 6 {
+		t.Errorf("%d leaves in %s: %v", len(got), n, got)
+	}
+}

@@ -2,6 +2,7 @@ package exec
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -22,6 +23,7 @@ type QueryError struct {
 	Code   string // stable, lower_snake: unknown_field, field_not_searchable, field_not_fast, no_positions, invalid_bound, too_many_tokens, prefix_too_broad
 	Field  string
 	Reason string
+	Node   query.Node // the part of the query, nil when it is not one part's
 }
 
 // Error implements error.
@@ -99,6 +101,15 @@ type fieldParams struct {
 }
 
 func (s *searcher) plan(q query.Node) (*node, error) {
+	n, err := s.planNode(q)
+	var bad *QueryError
+	if errors.As(err, &bad) && bad.Node == nil {
+		bad.Node = q
+	}
+	return n, err
+}
+
+func (s *searcher) planNode(q query.Node) (*node, error) {
 	switch q := q.(type) {
 	case nil, *query.All:
 		return s.node(node{kind: kindAll}), nil
