@@ -27,6 +27,7 @@ type serverFlags struct {
 	MaxWrites     int           `group:"limits" default:"64" help:"Single writes that are applied at once."`
 	MaxBulks      int           `group:"limits" default:"8" help:"Bulk loads that are taken at once."`
 	SlowSearch    time.Duration `group:"limits" default:"1s" help:"Searches that take longer are logged, without their text; 0s for none."`
+	LameDuck      time.Duration `group:"limits" default:"0s" help:"How long /readyz says no and everything else goes on when the server is told to end, for a load balancer to notice."`
 	DrainTimeout  time.Duration `group:"limits" default:"30s" help:"How long calls under way may go on when the server is told to end."`
 }
 
@@ -77,6 +78,8 @@ func (f *serverFlags) config(io *IO, log *slog.Logger, http, dir string) (node.C
 		return node.Config{}, usage(fmt.Errorf("--max-bulks: %d is not between 1 and %d", f.MaxBulks, mostAtOnce))
 	case f.RequestMB < leastRequest || f.RequestMB > mostRequest:
 		return node.Config{}, usage(fmt.Errorf("--request-mb: %d is not between %d and %d", f.RequestMB, leastRequest, mostRequest))
+	case f.LameDuck < 0:
+		return node.Config{}, usage(fmt.Errorf("--lame-duck: %v is negative", f.LameDuck))
 	case f.DrainTimeout < 0:
 		return node.Config{}, usage(fmt.Errorf("--drain-timeout: %v is negative", f.DrainTimeout))
 	}
@@ -89,7 +92,7 @@ func (f *serverFlags) config(io *IO, log *slog.Logger, http, dir string) (node.C
 		slow = -1
 	}
 	return node.Config{
-		DataDir: dir, HTTPAddr: http, Version: versionOf(io.Version).Version, Log: log, SlowSearch: slow,
+		DataDir: dir, HTTPAddr: http, Version: versionOf(io.Version).Version, Log: log, SlowSearch: slow, LameDuck: f.LameDuck,
 		Limits: node.Limits{Searches: f.MaxSearches, Writes: f.MaxWrites, Bulks: f.MaxBulks, RequestBytes: f.RequestMB * mib},
 		Engine: node.Engine{MemtableBytes: int64(f.MemtableMB * mib), MergeBytesPerSec: merge},
 	}, nil
@@ -104,7 +107,7 @@ func (f *serverFlags) serve(ctx context.Context, io *IO, cfg node.Config, ready 
 	}
 	defer func() {
 		// The deadline is not ctx's: that one has ended, and calls under way are to end well.
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.DrainTimeout)
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.LameDuck+f.DrainTimeout)
 		defer cancel()
 		if cerr := n.Close(drain); cerr != nil {
 			err = errors.Join(err, fmt.Errorf("stop server: %w", cerr))

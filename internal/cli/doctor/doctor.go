@@ -103,6 +103,9 @@ var ErrNoFolder = errors.New("not a data folder of weft: it has neither node.jso
 
 // Doctor examines one folder.
 type Doctor struct {
+	// Deep looks inside segments: beyond checksums, whether what stands in them agrees.
+	Deep bool
+
 	dir  string // with slashes
 	real vfs.FS
 	see  vfs.FS // refuses changes
@@ -338,7 +341,7 @@ func (d *Doctor) index(ctx context.Context, r *Report, e entry) (err error) {
 	catalog := store.NewCatalog(s, store.CatalogOptions{})
 	rep, err := catalog.Verify(ctx, name, store.VerifyOptions{
 		Deep:    true,
-		Segment: func(_ context.Context, m store.Segment) error { return verifySegment(s, m) },
+		Segment: func(ctx context.Context, m store.Segment) error { return verifySegment(ctx, s, m, d.Deep) },
 	})
 	if err != nil {
 		return err
@@ -363,10 +366,15 @@ func (d *Doctor) index(ctx context.Context, r *Report, e entry) (err error) {
 }
 
 // verifySegment reads every section of a segment and compares it with what the manifest says.
-func verifySegment(s store.Local, m store.Segment) error {
+func verifySegment(ctx context.Context, s store.Local, m store.Segment, deep bool) error {
 	return openSegment(s, m.Object, func(r *segment.Reader) error {
 		if err := r.Verify(); err != nil {
 			return err
+		}
+		if deep {
+			if err := r.DeepVerify(ctx); err != nil {
+				return err
+			}
 		}
 		if r.NumDocs() != m.Docs {
 			return fmt.Errorf("the segment holds %d documents, the manifest says %d", r.NumDocs(), m.Docs)

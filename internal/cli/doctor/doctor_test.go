@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -43,10 +42,7 @@ func makeFolder(t testing.TB) string {
 		for i := range 50 {
 			fmt.Fprintf(&body, `{"id":"d%d","text":"part %d of the text number %d","n":%d}`+"\n", (part*40+i)%100, part, i, i)
 		}
-		deadline := time.Now().Add(10 * time.Second)
-		for c.Ready(ctx) != nil && time.Now().Before(deadline) {
-			<-time.After(time.Millisecond)
-		}
+		<-n.Opened()
 		if res, err := c.Bulk(ctx, "", body.Bytes()); err != nil || !res.OK {
 			t.Fatalf("bulk: %+v, %v", res, err)
 		}
