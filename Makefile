@@ -50,7 +50,7 @@ bench: ## weft beside bleve, Lucene and tantivy (about 15 minutes)
 	cd bench && $(GO) run ./cmd/compare
 
 quality: ## nDCG@10 and MAP on Cranfield
-	$(GO) test -count=1 -v -run TestRankingQuality ./internal/shard/exec
+	$(GO) test -count=1 -v -run TestRankingQuality ./internal/shard
 
 crash: ## 200 rounds of SIGKILL under a write load (long)
 	WEFT_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout 60m -v ./internal/cli/crashtest

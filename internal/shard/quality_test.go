@@ -1,9 +1,8 @@
-package exec
+package shard
 
 import (
 	"bufio"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"math"
 	"os"
@@ -14,7 +13,8 @@ import (
 	"github.com/weft-search/weft/internal/corpus"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
-	"github.com/weft-search/weft/internal/text"
+	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/vfs/memfs"
 )
 
 // The figures that Lucene's EnglishAnalyzer with BM25 (k1 1.2, b 0.75) reaches on this copy of Cranfield; see docs/quality.md.
@@ -41,12 +41,17 @@ func TestRankingQuality(t *testing.T) {
 
 func cranfield(t *testing.T, dir, analyzer string) (ndcg, ap float64) {
 	t.Helper()
-	a, err := text.Lookup(analyzer)
+	cfg := config(t, memfs.New(nil))
+	cfg.Schema = &schema.Schema{Name: "cranfield", Generation: 1, Fields: []schema.Field{
+		{Name: "id", Type: schema.Text, Tokenizer: "raw", Indexed: true, Stored: true, Fast: true, Primary: true, K1: schema.DefaultK1, B: schema.DefaultB},
+		{Name: "body", Type: schema.Text, Tokenizer: analyzer, Indexed: true, Stored: true, K1: schema.DefaultK1, B: schema.DefaultB},
+	}}
+	s, err := Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var scratch text.Scratch
-	var docs []tdoc
+	defer closeShard(t, s)
+	var ops []Op
 	lines(t, filepath.Join(dir, "corpus.jsonl.gz"), func(line []byte) {
 		var d struct {
 			ID    string `json:"_id"`
@@ -56,12 +61,19 @@ func cranfield(t *testing.T, dir, analyzer string) (ndcg, ap float64) {
 		if err := json.Unmarshal(line, &d); err != nil {
 			t.Fatal(err)
 		}
-		td := tdoc{key: d.ID}
-		for _, tk := range a.Index(&scratch, d.Title+" "+d.Text) {
-			td.toks[2] = append(td.toks[2], string(tk.Text))
-		}
-		docs = append(docs, td)
+		ops = append(ops, Op{Doc: &schema.Document{Key: d.ID, Fields: []schema.Values{{Field: 1, Text: []string{d.Title + " " + d.Text}}}}})
 	})
+	// Half of it in a segment, half in the memtable: an answer may not depend on where a document stands.
+	for _, half := range [][]Op{ops[:len(ops)/2], ops[len(ops)/2:]} {
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Apply(t.Context(), half); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sn := s.Snapshot()
+	defer sn.Release()
 	rel := map[string]map[string]bool{}
 	lines(t, filepath.Join(dir, "qrels.tsv"), func(line []byte) {
 		p := strings.Split(string(line), "\t")
@@ -73,12 +85,6 @@ func cranfield(t *testing.T, dir, analyzer string) (ndcg, ap float64) {
 		}
 		rel[p[0]][p[1]] = true
 	})
-	sch := &schema.Schema{Fields: []schema.Field{
-		{Name: "id", Type: schema.Text, Tokenizer: "raw"},
-		{Name: "unused", Type: schema.Text, Tokenizer: analyzer},
-		{Name: "body", Type: schema.Text, Tokenizer: analyzer, Indexed: true, K1: 1.2, B: 0.75},
-	}}
-	leaf := newMemLeaf(docs, nil, false)
 	n := 0
 	lines(t, filepath.Join(dir, "queries.jsonl"), func(line []byte) {
 		var q struct {
@@ -88,8 +94,8 @@ func cranfield(t *testing.T, dir, analyzer string) (ndcg, ap float64) {
 		if err := json.Unmarshal(line, &q); err != nil {
 			t.Fatal(err)
 		}
-		res, err := Search(context.Background(), []Leaf{leaf}, sch, func(int) *text.Analyzer { return a },
-			Request{Query: &query.Match{Field: "body", Text: q.Text}, Limit: 1000})
+		res, err := exec.Search(t.Context(), sn.Leaves(), sn.Schema(), testAnalyzers(t, sn.Schema()),
+			exec.Request{Query: &query.Match{Field: "body", Text: q.Text}, Limit: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}
