@@ -51,11 +51,13 @@ func (n *Node) bulk(c *call) *api.Problem {
 	}
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
+	unhook := func() bool { return true }
 	w := &writer{node: n, name: name, took: func(l lease) {
 		// A deleted index ends the stream at once, also while it waits for its sender.
-		context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+		unhook = context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
 	}}
 	defer w.release()
+	defer func() { unhook() }() // the index outlives the call, and would keep the call with it
 	if err := w.find(ctx); err != nil {
 		return n.problem(ctx, err)
 	}

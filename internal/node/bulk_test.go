@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -409,4 +410,151 @@ func TestDeletingAnIndexEndsItsStream(t *testing.T) {
 		t.Fatalf("%q, %v", status, err)
 	}
 	s.do("GET", "/search?index=new", "", "").problem(404, api.IndexNotFound)
+}
+
+// TestConnectionOutlivesADeletedIndex deletes an index while a load of it, read to its end, is being applied: the caller hears so,
+// and the connection goes on.
+func TestConnectionOutlivesADeletedIndex(t *testing.T) {
+	applying := make(chan struct{})
+	s := startServer(t, Config{DataDir: t.TempDir(), HTTPAddr: "127.0.0.1:0"}, withApply(
+		func(ctx context.Context, ops []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error) {
+			if ops[0].Doc.Key != "late" {
+				return next()
+			}
+			close(applying)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}))
+	s.put("gone", `{"id":"1","t":"x"}`)
+	s.put("stays", `{"id":"1","t":"x"}`)
+	conn, err := net.Dial("tcp", s.node.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	replies := bufio.NewReader(conn)
+	call := func(request string) (int, string) {
+		t.Helper()
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(replies, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err := errors.Join(err, resp.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	go func() {
+		<-applying
+		s.do("DELETE", "/indexes/gone", "", "").want(200)
+	}()
+	const doc = `{"id":"late"}`
+	status, body := call(fmt.Sprintf("POST /index/bulk?index=gone HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(doc), doc))
+	if status != 409 || !strings.Contains(body, string(api.IndexDeleted)) {
+		t.Errorf("the load of the deleted index: %d %s", status, body)
+	}
+	for range 3 {
+		if status, body := call("GET /search?index=stays HTTP/1.1\r\nHost: x\r\n\r\n"); status != 200 {
+			t.Errorf("a later call on the connection: %d %s", status, body)
+		}
+	}
+}
+
+// TestInterruptedBodyClosesTheConnection: after an interruption net/http may hold the connection for broken, so that it is not
+// kept; once the reading is over nothing interrupts it.
+func TestInterruptedBodyClosesTheConnection(t *testing.T) {
+	s := newServer(t, Config{})
+	for _, late := range []bool{false, true} {
+		rec := &deadlines{recorder: newRecorder()}
+		rw := &replyWriter{ResponseWriter: rec}
+		c := &call{w: rw, r: httptest.NewRequest("POST", "/index", strings.NewReader("x")), ctx: t.Context(), conn: http.NewResponseController(rw)}
+		ctx, cancel := context.WithCancel(t.Context())
+		src, stop := c.timed(s.node, ctx)
+		tr := src.(*timedReader)
+		if late {
+			if _, err := io.ReadAll(src); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tr.interrupt()
+		cancel()
+		stop()
+		if got := rec.last; !got.IsZero() {
+			t.Errorf("late %v: the deadline %v is left behind", late, got)
+		}
+		c.reply(s.node, 200, typeJSON, []byte("{}"))
+		want := ""
+		if !late {
+			want = "close"
+		}
+		if got := rec.header.Get("Connection"); got != want {
+			t.Errorf("late %v: Connection %q, want %q", late, got, want)
+		}
+		if rec.past == late {
+			t.Errorf("late %v: the body was interrupted %v", late, rec.past)
+		}
+	}
+}
+
+// deadlines remembers the read deadlines that were set.
+type deadlines struct {
+	*recorder
+	last time.Time
+	past bool // one was in the past
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.last = at
+	d.past = d.past || !at.IsZero() && at.Before(time.Unix(2, 0))
+	return nil
+}
+
+// TestCallsLeaveNothingOnTheirIndex counts what is hooked to the life of an index.
+func TestCallsLeaveNothingOnTheirIndex(t *testing.T) {
+	s := newServer(t, Config{})
+	s.put("default", `{"id":"1","t":"x"}`)
+	i := s.node.catalog.list()[0]
+	hooked := &hooks{Context: i.ctx}
+	i.ctx = hooked
+	for range 3 {
+		s.bulk("default", manyLines(3)).want(200)
+		s.put("default", `{"id":"2"}`)
+		s.do("GET", "/search?q=x", "", "").want(200)
+		s.do("GET", "/doc?id=1", "", "").want(200)
+		s.do("DELETE", "/index?id=2", "", "").want(200)
+		s.do("PUT", "/indexes/default", "", "").want(200)
+	}
+	if all, left := hooked.all.Load(), hooked.left.Load(); all == 0 || left != 0 {
+		t.Errorf("%d of %d hooks are left", left, all)
+	}
+}
+
+// hooks counts the functions that wait for the end of a context.
+type hooks struct {
+	context.Context
+	all, left atomic.Int64
+}
+
+// Value hides what package context knows of its own contexts, so that it asks AfterFunc.
+func (h *hooks) Value(any) any { return nil }
+
+func (h *hooks) AfterFunc(f func()) func() bool {
+	h.all.Add(1)
+	h.left.Add(1)
+	stop := context.AfterFunc(h.Context, f)
+	return func() bool {
+		stopped := stop()
+		if stopped {
+			h.left.Add(-1)
+		}
+		return stopped
+	}
 }

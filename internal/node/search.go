@@ -131,6 +131,9 @@ func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
 // within returns a context that also ends when the index is dropped or the node gives up waiting.
 func (l lease) within(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
+	if cause := context.Cause(l.ctx); cause != nil {
+		cancel(cause)
+	}
 	unhook := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
 	return ctx, func() {
 		unhook()

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -41,6 +42,8 @@ type call struct {
 
 	read    bool // the body was read to its end
 	stalled bool // its sender was too slow
+	// cut says that reading the body was interrupted: net/http may take the connection for broken, so that it serves no further call.
+	cut atomic.Bool
 }
 
 // discardTime is how long the server may spend on what a handler left of a body, so that its sender comes to reading the reply.
@@ -285,6 +288,9 @@ func (c *call) reply(n *Node, status int, ctype string, body []byte) {
 		}
 	}
 	h := c.w.Header()
+	if c.cut.Load() {
+		h.Set("Connection", "close")
+	}
 	h.Set("Content-Type", ctype)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	c.w.WriteHeader(status)
@@ -425,30 +431,57 @@ func readSome(src io.Reader, b []byte, length int64) ([]byte, error) {
 // timed returns the request's body as a reader on which no single read waits longer than the configured stall, and which
 // fails at once when ctx ends. stop must be called when reading is over, before the reply; calling it again does nothing.
 func (c *call) timed(n *Node, ctx context.Context) (src io.Reader, stop func()) {
-	interrupt := context.AfterFunc(ctx, func() {
-		if err := c.conn.SetReadDeadline(time.Unix(1, 0)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			n.log.Debug("interrupt body", "error", err)
-		}
-	})
-	src = &timedReader{call: c, ctx: ctx, stall: n.cfg.Limits.BulkStall}
-	return src, sync.OnceFunc(func() {
-		interrupt()
-		// Without this the deadline would later end the request's context while the reply is being made.
-		if err := c.conn.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			n.log.Debug("clear read deadline", "error", err)
-		}
-	})
+	t := &timedReader{node: n, call: c, ctx: ctx, stall: n.cfg.Limits.BulkStall}
+	unhook := context.AfterFunc(ctx, t.interrupt)
+	return t, func() {
+		unhook()
+		t.end()
+	}
 }
 
+// timedReader is a body with a deadline that moves.
+//
+// At the end of a body net/http begins to read on by itself, to learn whether the caller hangs up. A deadline that this reading
+// meets ends the context of the connection, and with it every later call on it: from the end on there must be none.
 type timedReader struct {
+	node  *Node
 	call  *call
 	ctx   context.Context
 	stall time.Duration
 	next  time.Time // when the deadline is to be moved again
+
+	mu   sync.Mutex
+	over bool // no deadline is set any more; under mu
+}
+
+// interrupt makes a read under way fail, and all that follow.
+func (t *timedReader) interrupt() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return
+	}
+	t.call.cut.Store(true) // the read may meet the end of the body all the same
+	if err := t.call.conn.SetReadDeadline(time.Unix(1, 0)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		t.node.log.Debug("interrupt body", "error", err)
+	}
+}
+
+// end takes the deadline away, for good.
+func (t *timedReader) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return
+	}
+	t.over = true
+	if err := t.call.conn.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		t.node.log.Debug("clear read deadline", "error", err)
+	}
 }
 
 func (t *timedReader) Read(b []byte) (int, error) {
-	if now := time.Now(); now.After(t.next) {
+	if now := time.Now(); now.After(t.next) && !t.call.read {
 		// Moved once for a while of reading, not for every read: a read waits at least stall, at most an eighth longer.
 		t.next = now.Add(t.stall / 8)
 		if err := t.call.conn.SetReadDeadline(t.next.Add(t.stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -464,6 +497,7 @@ func (t *timedReader) Read(b []byte) (int, error) {
 	}
 	if errors.Is(err, io.EOF) {
 		t.call.read = true
+		t.end()
 		return n, err
 	}
 	t.call.stalled = errors.Is(err, os.ErrDeadlineExceeded)
