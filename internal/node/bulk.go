@@ -40,7 +40,7 @@ func (n *Node) bulk(c *call) *api.Problem {
 	if err != nil {
 		return n.problem(c.ctx, err)
 	}
-	defer place.Release()
+	defer func() { c.leave(n, place) }()
 	held, err := n.memory.Enter(c.ctx, bulkCharge)
 	if err != nil {
 		return n.problem(c.ctx, err)
@@ -258,6 +258,7 @@ func (b *bulkLoad) answer(c *call) *api.Problem {
 		return b.broken
 	}
 	p.Extra = r.AppendMembers(nil)
+	c.size = len(p.Extra)
 	return p
 }
 

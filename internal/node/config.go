@@ -76,7 +76,7 @@ type Limits struct {
 	Hits          int           // offset + limit
 	SearchTimeout time.Duration // longest timeout_ms that is accepted
 	BulkStall     time.Duration // longest wait for the next bytes of a body, and for room in a full memtable
-	ReplyTime     time.Duration // longest time to take a reply off the socket
+	ReplyTime     time.Duration // longest time to take a reply off the socket; a caller that takes nothing for 10 s is cut off earlier
 	IdleTime      time.Duration // longest time a connection is kept between requests
 }
 
@@ -197,6 +197,9 @@ const (
 	// longLine is the length of a line from which it is charged for itself; shorter ones fit the charge of the chunk.
 	longLine = 1 << 20
 )
+
+// replyRoom is how much memory the replies that are being sent take together, in Limits.ReplyBytes.
+const replyRoom = 2
 
 // longLineCharge is what a bulk load is charged for a line whose length is not known yet.
 func longLineCharge(l Limits) int64 { return 2 * l.DocumentBytes }

@@ -3,6 +3,7 @@ package node
 import (
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/weft-search/weft/internal/node/api"
 	"github.com/weft-search/weft/internal/obs"
@@ -90,6 +91,7 @@ func (n *Node) readyz(c *call) *api.Problem {
 }
 
 func (n *Node) metricsPage(c *call) *api.Problem {
+	c.writeBy(n, time.Now().Add(n.cfg.Limits.ReplyTime))
 	n.cfg.Metrics.Handler().ServeHTTP(c.w, c.r)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
@@ -730,5 +731,103 @@ func TestOneIndexForManyFirstWriters(t *testing.T) {
 	}
 	if list := s.do("GET", "/indexes", "", "").want(200).json()["indexes"].([]any); len(list) != 1 {
 		t.Errorf("%d indexes", len(list))
+	}
+}
+
+// deafWriter is a caller that does not read: the first byte of its reply waits for hears.
+type deafWriter struct {
+	*recorder
+	began, hears chan struct{}
+	once         sync.Once
+}
+
+func newDeafWriter() *deafWriter {
+	return &deafWriter{recorder: newRecorder(), began: make(chan struct{}), hears: make(chan struct{})}
+}
+
+func (d *deafWriter) Write(b []byte) (int, error) {
+	d.once.Do(func() { close(d.began) })
+	<-d.hears
+	return d.recorder.Write(b)
+}
+
+// TestCallersThatDoNotReadHoldNothing lets calls of all kinds wait for their callers, and deletes the index under them.
+func TestCallersThatDoNotReadHoldNothing(t *testing.T) {
+	s := newServer(t, Config{Limits: Limits{Searches: 1, Writes: 1, Bulks: 1, SearchQueue: 1, WriteQueue: 1, BulkQueue: 1, QueueWait: time.Hour}})
+	long := `{"id":"1","t":"` + strings.Repeat("x ", smallReply) + `"}`
+	s.put("default", long)
+	var calls sync.WaitGroup
+	var deaf []*deafWriter
+	for _, tt := range []struct{ method, target, body string }{
+		{"GET", "/search?q=x", ""},
+		{"POST", "/search", `{"q":"x"}`},
+		{"GET", "/doc?id=1", ""},
+		{"POST", "/index", `{"id":"2"}`},
+		{"DELETE", "/index?id=2", ""},
+		{"POST", "/index/bulk", `{"id":"2"}`},
+		{"POST", "/index/bulk", strings.Repeat("x\n", 5000)},
+		{"PUT", "/indexes/default", ""},
+		{"GET", "/indexes/default", ""},
+		{"GET", "/indexes", ""},
+	} {
+		w := newDeafWriter()
+		deaf = append(deaf, w)
+		req, err := http.NewRequest(tt.method, tt.target, strings.NewReader(tt.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.RequestURI = tt.target
+		calls.Go(func() { s.node.Handler().ServeHTTP(w, req) })
+		<-w.began
+		for name, gate := range map[string]*admit.Gate{"searches": s.node.searches, "writes": s.node.writes, "bulks": s.node.bulks, "memory": s.node.memory} {
+			if used := gate.Used(); used != 0 {
+				t.Errorf("%s %s: the gate of %s has given out %d", tt.method, tt.target, name, used)
+			}
+		}
+	}
+	if s.node.replies.Used() < 4*smallReply {
+		t.Errorf("only %d bytes of long replies are charged", s.node.replies.Used())
+	}
+	s.do("DELETE", "/indexes/default", "", "").want(200)
+	for _, w := range deaf {
+		close(w.hears)
+	}
+	calls.Wait()
+	for i, w := range deaf {
+		if w.body.Len() == 0 || w.status >= 500 {
+			t.Errorf("call %d: %d %.100s", i, w.status, w.body.String())
+		}
+	}
+	if s.node.replies.Used() != 0 {
+		t.Error("the memory of a reply was not given back")
+	}
+}
+
+// TestLongRepliesAreBounded: when the memory of replies is full a search keeps its place until its reply was taken.
+func TestLongRepliesAreBounded(t *testing.T) {
+	s := newServer(t, Config{})
+	s.put("default", `{"id":"1","t":"`+strings.Repeat("x ", smallReply)+`"}`)
+	full, err := s.node.replies.Enter(context.Background(), s.node.replies.Limit())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls sync.WaitGroup
+	send := func(target string) *deafWriter {
+		w := newDeafWriter()
+		req := httptest.NewRequest("GET", target, nil)
+		calls.Go(func() { s.node.Handler().ServeHTTP(w, req) })
+		<-w.began
+		return w
+	}
+	long, short := send("/search?q=x"), send("/search?q=x&limit=0")
+	if used := s.node.searches.Used(); used != 1 {
+		t.Errorf("%d places are held, want that of the long reply", used)
+	}
+	full.Release()
+	close(long.hears)
+	close(short.hears)
+	calls.Wait()
+	if used := s.node.searches.Used(); used != 0 || s.node.replies.Used() != 0 {
+		t.Errorf("%d places are held at the end", used)
 	}
 }

@@ -45,6 +45,7 @@ type Node struct {
 
 	searches, writes, bulks *admit.Gate // places
 	memory                  *admit.Gate // bytes of request bodies
+	replies                 *admit.Gate // bytes of long replies that are being sent
 	memtables               memtables
 	drain                   drain
 	parsers                 sync.Pool // of *jsondoc.Parser
@@ -74,6 +75,7 @@ const (
 	gateWrites   = "writes"
 	gateBulks    = "bulk loads"
 	gateMemory   = "bytes of bodies"
+	gateReplies  = "bytes of replies"
 )
 
 // New checks the config, takes the data folder and reads the catalog. Errors about the folder are *DataDirError. Nothing
@@ -94,6 +96,7 @@ func New(cfg Config) (*Node, error) {
 		writes:   admit.New(gateWrites, int64(l.Writes), l.WriteQueue, l.QueueWait),
 		bulks:    admit.New(gateBulks, int64(l.Bulks), l.BulkQueue, l.QueueWait),
 		memory:   admit.New(gateMemory, l.RequestBytes, l.SearchQueue+l.WriteQueue+l.BulkQueue, l.QueueWait),
+		replies:  admit.New(gateReplies, replyRoom*l.ReplyBytes, 0, 0), // never waited for
 		slow:     obs.NewSlowLog(cfg.Log, cfg.SlowSearch, cfg.Metrics.SlowQueries),
 		opened:   make(chan struct{}), done: make(chan struct{}), chunkDocs: bulkChunkDocs,
 	}

@@ -101,7 +101,7 @@ func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
 	if err != nil {
 		return n.problem(ctx, err)
 	}
-	defer place.Release()
+	defer func() { c.leave(n, place) }()
 	l, err := n.catalog.use(ctx, req.Index)
 	if err != nil {
 		return n.problem(ctx, err)

@@ -40,8 +40,12 @@ type call struct {
 	params url.Values
 	conn   *http.ResponseController
 
-	read    bool // the body was read to its end
-	stalled bool // its sender was too slow
+	read    bool           // the body was read to its end
+	stalled bool           // its sender was too slow
+	ready   *reply         // the answer of the handler, to be sent when it has given back what it held
+	size    int            // of the answer, or of the long part of a problem document
+	kept    []*admit.Place // held until the answer is sent
+
 	// cut says that reading the body was interrupted: net/http may take the connection for broken, so that it serves no further call.
 	cut atomic.Bool
 }
@@ -49,6 +53,18 @@ type call struct {
 // discardTime is how long the server may spend on what a handler left of a body, so that its sender comes to reading the reply.
 // net/http bounds the bytes and not the time.
 const discardTime = 2 * time.Second
+
+// reply is an answer that stands ready.
+type reply struct {
+	status int
+	body   []byte
+}
+
+// smallReply is the length up to which an answer goes into the buffers of the connection, whether its caller reads or not.
+const smallReply = 64 << 10
+
+// replyStall is how long a caller may take for the next smallReply bytes of an answer.
+const replyStall = 10 * time.Second
 
 // replyWriter remembers whether and how a reply was begun.
 type replyWriter struct {
@@ -170,10 +186,21 @@ func (n *Node) serve(w http.ResponseWriter, r *http.Request, e *endpoint, prob *
 			slog.Duration("took", took), slog.String("request_id", id))
 	}()
 	if prob == nil {
+		if !e.always {
+			if !n.drain.enter() {
+				c.fail(n, n.problem(c.ctx, errClosing))
+				return
+			}
+			defer n.drain.leave()
+		}
+		defer c.letGo()
 		prob = n.answer(c, e)
 	}
-	if prob != nil {
+	switch {
+	case prob != nil:
 		c.fail(n, prob)
+	case c.ready != nil:
+		c.reply(n, c.ready.status, typeJSON, c.ready.body)
 	}
 }
 
@@ -185,12 +212,6 @@ func (n *Node) answer(c *call, e *endpoint) *api.Problem {
 	}
 	if most, have := n.cfg.Limits.HeaderBytes, headerBytes(c.r); have > most {
 		return api.NewProblem(api.HeadersTooLarge, fmt.Sprintf("the headers have %d bytes, %d are allowed", have, most)).Within(int64(most))
-	}
-	if !e.always {
-		if !n.drain.enter() {
-			return n.problem(c.ctx, errClosing)
-		}
-		defer n.drain.leave()
 	}
 	params, prob := readParams(c.r.URL.RawQuery)
 	if prob != nil {
@@ -267,17 +288,36 @@ func (c *call) id() (string, *api.Problem) {
 	return id, api.CheckID(id)
 }
 
-// json sends a reply.
+// json makes body the answer. It is sent when the handler has returned: a caller that does not read keeps no place, no index and
+// no snapshot. Its memory is charged until it is sent.
 func (c *call) json(n *Node, status int, body []byte) *api.Problem {
-	c.reply(n, status, typeJSON, body)
+	c.ready, c.size = &reply{status, body}, len(body)
 	return nil
 }
 
-func (c *call) reply(n *Node, status int, ctype string, body []byte) {
-	// Recorders of tests and in-process callers have no deadlines.
-	if err := c.conn.SetWriteDeadline(time.Now().Add(n.cfg.Limits.ReplyTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		n.log.Debug("set write deadline", "error", err)
+// leave gives a place back at the end of a handler. When the answer is long and the memory of the answers that are being sent is
+// full, the place is kept until the answer was sent: that bounds how many there are.
+func (c *call) leave(n *Node, place *admit.Place) {
+	if c.size > smallReply {
+		room, err := n.replies.TryEnter(int64(c.size))
+		if err != nil {
+			room, place = place, nil
+		}
+		c.kept = append(c.kept, room)
 	}
+	place.Release()
+}
+
+// letGo gives back what was kept for the answer.
+func (c *call) letGo() {
+	for _, p := range c.kept {
+		p.Release()
+	}
+	c.kept = nil
+}
+
+func (c *call) reply(n *Node, status int, ctype string, body []byte) {
+	end := time.Now().Add(n.cfg.Limits.ReplyTime)
 	if !c.read && c.r.ContentLength != 0 {
 		until := time.Now()
 		if !c.stalled {
@@ -294,8 +334,25 @@ func (c *call) reply(n *Node, status int, ctype string, body []byte) {
 	h.Set("Content-Type", ctype)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	c.w.WriteHeader(status)
-	if _, err := c.w.Write(body); err != nil {
-		n.log.Debug("write reply", "error", err, "request_id", obs.RequestID(c.ctx))
+	for first := true; first || len(body) > 0; first = false {
+		part := body[:min(len(body), smallReply)]
+		body = body[len(part):]
+		c.writeBy(n, end)
+		if _, err := c.w.Write(part); err != nil {
+			n.log.Debug("write reply", "error", err, "request_id", obs.RequestID(c.ctx))
+			return
+		}
+	}
+}
+
+// writeBy sets the deadline of the next write: end, or earlier if the caller takes nothing.
+func (c *call) writeBy(n *Node, end time.Time) {
+	if stall := time.Now().Add(replyStall); stall.Before(end) {
+		end = stall
+	}
+	// Recorders of tests and in-process callers have no deadlines.
+	if err := c.conn.SetWriteDeadline(end); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		n.log.Debug("set write deadline", "error", err)
 	}
 }
 
@@ -433,6 +490,7 @@ func readSome(src io.Reader, b []byte, length int64) ([]byte, error) {
 func (c *call) timed(n *Node, ctx context.Context) (src io.Reader, stop func()) {
 	t := &timedReader{node: n, call: c, ctx: ctx, stall: n.cfg.Limits.BulkStall}
 	unhook := context.AfterFunc(ctx, t.interrupt)
+	c.writeBy(n, time.Now().Add(t.stall)) // the first read may ask the caller to go on, and an earlier reply has left its deadline
 	return t, func() {
 		unhook()
 		t.end()

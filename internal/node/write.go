@@ -122,7 +122,7 @@ func (n *Node) getDocument(c *call) *api.Problem {
 	if err != nil {
 		return n.problem(c.ctx, err)
 	}
-	defer place.Release()
+	defer func() { c.leave(n, place) }()
 	l, err := n.catalog.use(c.ctx, name)
 	if err != nil {
 		return n.problem(c.ctx, err)
