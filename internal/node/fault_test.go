@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -169,4 +170,37 @@ func TestCatalogFailsAtEveryStep(t *testing.T) {
 			break
 		}
 	}
+}
+
+// TestFullMemtablesThatCannotBeFlushedAreTold lets every segment fail to reach its place: when memory is full writes are refused,
+// and readiness, the state of the index and the metrics say so, until the disk is well.
+func TestFullMemtablesThatCannotBeFlushedAreTold(t *testing.T) {
+	disk := faultfs.New(vfs.OS)
+	s := newServer(t, Config{FS: disk, Engine: Engine{MemtableBytes: 64 << 10}})
+	s.put("default", `{"id":"first","t":"x"}`)
+	disk.Inject(faultfs.Under("/segments/", faultfs.From(1, faultfs.Rename|faultfs.Create, faultfs.IOError)))
+	told := func() (ready, metrics bool, state string) {
+		ready = !strings.Contains(string(s.do("GET", "/readyz", "", "").want(200).body), `"read_only":["default"]`)
+		metrics = strings.Contains(string(s.do("GET", "/metrics", "", "").want(200).body), `weft_index_read_only{index="default"} 0`)
+		state, _ = s.do("GET", "/indexes/default", "", "").want(200).json()["state"].(string)
+		return ready, metrics, state
+	}
+	n := 0
+	until(t, "a write is refused for the disk", func() bool {
+		n++
+		a := s.do("POST", "/index", "application/json", fmt.Sprintf(`{"id":"%d","t":"%s"}`, n, strings.Repeat("word ", 500)))
+		if a.status == 503 {
+			a.problem(503, api.ReadOnly)
+		}
+		return a.status == 503
+	})
+	if ready, metrics, state := told(); ready || metrics || state != "read_only" {
+		t.Errorf("while writes are refused: readiness well %v, metrics well %v, state %s", ready, metrics, state)
+	}
+	disk.Inject(nil)
+	until(t, "writes go on", func() bool {
+		ready, metrics, state := told()
+		return ready && metrics && state == "open"
+	})
+	s.put("default", `{"id":"last"}`)
 }

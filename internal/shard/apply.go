@@ -78,7 +78,7 @@ func (s *Shard) Apply(ctx context.Context, ops []Op) ([]OpResult, error) {
 		return nil, &OverloadError{Limit: "pending_bytes", Used: n, Max: s.cfg.PendingBytes, RetryAfter: 50 * time.Millisecond}
 	}
 	defer s.pending.Add(-size)
-	sch, err := s.admit()
+	sch, err := s.admit(len(ops))
 	if err != nil {
 		return nil, err
 	}
@@ -112,17 +112,21 @@ func (s *Shard) Apply(ctx context.Context, ops []Op) ([]OpResult, error) {
 	return results, s.await(wr)
 }
 
-// admit decides whether a write may begin and returns the schema it is checked against.
-func (s *Shard) admit() (*schema.Schema, error) {
+// admit decides whether a write of that many operations may begin and returns the schema it is checked against.
+func (s *Shard) admit(ops int) (*schema.Schema, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.writableLocked(); err != nil {
 		return nil, err
 	}
-	return s.mu.schema, s.roomLocked()
+	err := s.roomLocked()
+	if err != nil && ops > 0 { // an empty batch only asks
+		s.stats.refused.Add(1)
+	}
+	return s.mu.schema, err
 }
 
-// roomLocked refuses when the memtables are full. It needs mu.
+// roomLocked is the refusal of a write when the memtables are full. It needs mu.
 func (s *Shard) roomLocked() error {
 	used, limit := int64(0), s.cfg.MemtableBytes
 	for _, p := range s.memtablesLocked() {
@@ -135,7 +139,6 @@ func (s *Shard) roomLocked() error {
 	if !full {
 		return nil
 	}
-	s.stats.refused.Add(1)
 	if s.mu.flushErr != nil {
 		// The disk is the reason, not the load: say so.
 		return &ReadOnlyError{Cause: fmt.Errorf("memtables are full and cannot be flushed: %w", s.mu.flushErr)}
@@ -214,7 +217,9 @@ func (s *Shard) apply(w *worker, ops []Op, results []OpResult, layout uint64) (*
 	s.mu.Lock()
 	err := s.writableLocked()
 	if err == nil {
-		err = s.roomLocked()
+		if err = s.roomLocked(); err != nil {
+			s.stats.refused.Add(1)
+		}
 	}
 	frozen := s.mu.frozen
 	s.mu.Unlock()

@@ -73,8 +73,11 @@ func TestBackgroundFlushIsRetried(t *testing.T) {
 			}
 			m.expect(t, 0, []Op{op}, res)
 		}
-		if st := s.Stats(); n == 50 || st.FlushFailures == 0 || st.LastErr == "" || st.Flushes != 0 {
+		if st := s.Stats(); n == 50 || st.FlushFailures == 0 || st.LastErr == "" || st.Flushes != 0 || st.ReadOnly == "" || st.Refused != 1 {
 			t.Fatalf("after %d documents: %+v", n, st)
+		}
+		if _, err := s.Apply(t.Context(), nil); !errors.Is(err, ErrReadOnly) || s.Stats().Refused != 1 {
+			t.Errorf("an empty batch that asks for the reason: %v, %d refusals", err, s.Stats().Refused)
 		}
 		<-time.After(time.Minute)
 		if st := s.Stats(); st.FlushFailures < 4 || st.FlushFailures > 20 {

@@ -229,7 +229,7 @@ type Stats struct {
 	MergedBytes, FlushedBytes int64
 	MergeTime, FlushTime      time.Duration // of the merges and flushes counted, waits for the merge rate included
 
-	ReadOnly string // why the shard takes no writes; empty if it does
+	ReadOnly string // why the shard takes no writes, as the cause of a ReadOnlyError; empty if it does, and while it is only busy
 	LastErr  string // last background failure, empty after a success
 }
 
@@ -261,6 +261,8 @@ func (s *Shard) Stats() Stats {
 	st.LastSeq, st.LastCommitTS, st.HighWater = s.mu.seq, s.mu.ts, s.mu.mark.seq
 	if s.mu.readOnly != nil {
 		st.ReadOnly = s.mu.readOnly.Cause.Error()
+	} else if e, ok := errors.AsType[*ReadOnlyError](s.roomLocked()); ok {
+		st.ReadOnly = e.Cause.Error()
 	}
 	st.LastErr = s.mu.lastErr
 	return st
