@@ -26,6 +26,7 @@ func TestBadInput(t *testing.T) {
 	type details struct {
 		field    string
 		line     float64 // 0: not looked at
+		column   float64 // 0: not looked at
 		position float64 // -1: not looked at
 		limit    float64 // 0: not looked at
 	}
@@ -34,6 +35,7 @@ func TestBadInput(t *testing.T) {
 	at := func(field string, line, position float64) details {
 		return details{field: field, line: line, position: position}
 	}
+	inSchema := func(line, column float64) details { return details{line: line, column: column, position: -1} }
 	within := func(field string, limit float64) details { return details{field: field, position: -1, limit: limit} }
 	tests := []struct {
 		name, method, target, ctype, body string
@@ -124,9 +126,9 @@ func TestBadInput(t *testing.T) {
 		{"index called dot, escaped", "PUT", "/indexes/%2e", "", "", 400, api.InvalidIndexName, on("index")},
 		{"index name with a NUL", "GET", "/indexes/a%00", "", "", 400, api.InvalidIndexName, on("index")},
 
-		{"schema with a fault", "PUT", "/indexes/new", "text/plain", "index new {\n  field id text\n}", 400, api.InvalidSchema, at("", 2, -1)},
-		{"schema in bad JSON", "PUT", "/indexes/new", jsonType, `{"fields":`, 400, api.InvalidSchema, at("", 1, -1)},
-		{"schema with an unknown tokenizer", "PUT", "/indexes/new", "text/plain", "index new {\n  field title: text<nope> [indexed]\n}", 400, api.InvalidSchema, at("", 2, -1)},
+		{"schema with a fault", "PUT", "/indexes/new", "text/plain", "index new {\n  field id text\n}", 400, api.InvalidSchema, inSchema(2, 12)},
+		{"schema in bad JSON", "PUT", "/indexes/new", jsonType, `{"fields":`, 400, api.InvalidSchema, inSchema(1, 11)},
+		{"schema with an unknown tokenizer", "PUT", "/indexes/new", "text/plain", "index new {\n  field title: text<nope> [indexed]\n}", 400, api.InvalidSchema, inSchema(2, 21)},
 		{"schema that is not UTF-8", "PUT", "/indexes/new", "text/plain", "index \xff {}", 400, api.InvalidUTF8, none},
 		{"schema of another type", "PUT", "/indexes/new", "application/xml", "<a/>", 415, api.UnsupportedMediaType, on("Content-Type")},
 		{"schema that is too long", "PUT", "/indexes/new", "text/plain", long(1<<20 + 1), 413, api.BodyTooLarge, within("", 1<<20)},
@@ -142,6 +144,9 @@ func TestBadInput(t *testing.T) {
 			}
 			if tt.want.line != 0 && p["line"] != tt.want.line {
 				t.Errorf("line %v, want %v: %v", p["line"], tt.want.line, p["detail"])
+			}
+			if tt.want.column != 0 && p["column"] != tt.want.column {
+				t.Errorf("column %v, want %v: %v", p["column"], tt.want.column, p["detail"])
 			}
 			if tt.want.position >= 0 && p["position"] != tt.want.position {
 				t.Errorf("position %v, want %v: %v", p["position"], tt.want.position, p["detail"])

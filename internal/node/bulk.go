@@ -98,8 +98,16 @@ func (b *bulkLoad) run(ctx context.Context) {
 			limit := b.node.cfg.Limits.DocumentBytes
 			b.reject(line, api.NewProblem(api.DocumentTooLarge, fmt.Sprintf("the line is longer than %d bytes", limit)).Within(limit))
 		case err != nil:
+			if errors.Is(err, errStopped) {
+				b.reject(line, b.stopped)
+				break
+			}
 			if p, ok := errors.AsType[*admit.Refusal](err); ok {
-				b.reject(line, refusalProblem(p))
+				b.flush(ctx) // what came before the line is whole
+				if b.stopped == nil {
+					b.stopped = refusalProblem(p)
+				}
+				b.reject(line, b.stopped)
 				break
 			}
 			b.broken = b.node.bodyProblem(ctx, err)
@@ -122,17 +130,41 @@ func (b *bulkLoad) run(ctx context.Context) {
 }
 
 // chargeLong charges memory for a line that is longer than the chunk's charge allows for. Waiting for it waits for other loads
-// and not for this one, which holds nothing that they wait for longer than a chunk takes.
+// and not for this one, which holds nothing that they wait for longer than a chunk takes. It waits as long as for room in the
+// memtables: a load that has begun is slowed down, not refused.
 func (b *bulkLoad) chargeLong(ctx context.Context) error {
-	if b.long != nil {
+	switch {
+	case b.stopped != nil:
+		return errStopped // a line that is not tried needs no memory
+	case b.long != nil:
 		return nil
 	}
-	place, err := b.node.memory.Enter(ctx, longLineCharge(b.node.cfg.Limits))
-	if err != nil {
+	return b.patiently(ctx, func() (err error) {
+		b.long, err = b.node.memory.Enter(ctx, longLineCharge(b.node.cfg.Limits))
 		return err
+	})
+}
+
+// patiently tries until there is room, or nothing has moved for Limits.BulkStall.
+func (b *bulkLoad) patiently(ctx context.Context, try func() error) error {
+	giveUp := time.Now().Add(b.node.cfg.Limits.BulkStall)
+	for {
+		err := try()
+		wait, full := roomIn(err)
+		if !full {
+			return err
+		}
+		if time.Now().Add(wait).After(giveUp) {
+			return err
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return context.Cause(ctx)
+		}
 	}
-	b.long = place
-	return nil
 }
 
 // reject adds a document that is not even tried.
@@ -180,29 +212,22 @@ func (b *bulkLoad) apply(ctx context.Context) error {
 	if b.chunk.valid == 0 {
 		return nil
 	}
-	giveUp := time.Now().Add(b.node.cfg.Limits.BulkStall)
-	for {
-		err := b.commit(ctx)
-		wait, full := roomIn(err)
-		if !full {
-			return err
-		}
-		if time.Now().Add(wait).After(giveUp) {
-			return err
-		}
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return context.Cause(ctx)
-		}
-	}
+	return b.patiently(ctx, func() error { return b.commit(ctx) })
 }
 
 func (b *bulkLoad) commit(ctx context.Context) error {
 	if err := b.node.memtables.admit(); err != nil {
 		return err
+	}
+	if b.long != nil {
+		room, err := b.node.enterAnalysis(ctx, len(b.chunk.raws))
+		if err != nil {
+			return err
+		}
+		defer room.leave()
+		if err := b.node.memtables.admit(); err != nil {
+			return err
+		}
 	}
 	place, err := b.node.writes.Enter(ctx, 1)
 	if err != nil {
@@ -267,6 +292,9 @@ type line struct {
 	number int // from 1
 	bytes  []byte
 }
+
+// errStopped is a long line after a load has stopped.
+var errStopped = errors.New("the load has stopped")
 
 // errLineTooLong is a line over the limit. It was read to its end.
 var errLineTooLong = errors.New("line is too long")

@@ -558,3 +558,51 @@ func (h *hooks) AfterFunc(f func()) func() bool {
 		return stopped
 	}
 }
+
+// TestBulkWaitsForTheMemoryOfALongLine keeps the memory for longer than a request may wait for a place.
+func TestBulkWaitsForTheMemoryOfALongLine(t *testing.T) {
+	const document = 2 << 20
+	limits := Limits{DocumentBytes: document, RequestBytes: bulkCharge + 2*document, QueueWait: time.Millisecond}
+	body := `{"id":"1"}` + "\n" + `{"id":"2","t":"` + strings.Repeat("abcdefghi ", longLine/8) + `"}` + "\n" + `{"id":"3"}` + "\n"
+	for _, comes := range []bool{true, false} {
+		if limits.BulkStall = time.Hour; !comes {
+			limits.BulkStall = 50 * time.Millisecond
+		}
+		s := newServer(t, Config{Limits: limits})
+		s.put("default", `{"id":"0"}`)
+		taken, err := s.node.memory.Enter(t.Context(), document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan *answer)
+		go func() { got <- s.bulk("default", body) }()
+		if comes {
+			waits := func() bool { return s.node.memory.Waiting() == 1 }
+			until(t, "the load waits", waits)
+			until(t, "a wait was in vain", func() bool { return !waits() })
+			until(t, "the load waits again", waits)
+			taken.Release()
+			if m := (<-got).want(200).json(); m["indexed"] != 3.0 {
+				t.Errorf("%v", m)
+			}
+			continue
+		}
+		// What came before the line is in; the line and what comes after it are not.
+		m := (<-got).want(207).json()
+		if d := cmp.Diff([]string{"2  request_memory_full", "3  request_memory_full"}, failures(m)); d != "" || m["indexed"] != 1.0 {
+			t.Errorf("%v %s", m["indexed"], d)
+		}
+		taken.Release()
+	}
+}
+
+// TestBulkLoadsLeaveRoomForALongLine: as many loads as there are places cannot wait for each other's memory.
+func TestBulkLoadsLeaveRoomForALongLine(t *testing.T) {
+	for _, requestMB := range []int64{48, 64, 100, 256, 1024} {
+		s := newServer(t, Config{Limits: Limits{RequestBytes: requestMB << 20}})
+		places := s.node.bulks.Limit()
+		if left := requestMB<<20 - places*bulkCharge; places < 1 || places > 8 || left < longLineCharge(s.node.cfg.Limits) {
+			t.Errorf("%d MiB: %d places leave %d bytes", requestMB, places, left)
+		}
+	}
+}

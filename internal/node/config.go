@@ -59,10 +59,10 @@ type Limits struct {
 	SearchQueue  int           // searches that wait for a place
 	Writes       int           // writes (single documents, deletes, index changes) at once
 	WriteQueue   int           // writes that wait
-	Bulks        int           // bulk loads at once; each holds its place until its stream ends
+	Bulks        int           // bulk loads at once, as far as RequestBytes has room for them; each holds its place until its stream ends
 	BulkQueue    int           // bulk loads that wait
 	QueueWait    time.Duration // longest wait for a place; a request's own timeout may end it earlier
-	RequestBytes int64         // memory for the bodies of all requests under way
+	RequestBytes int64         // memory for the bodies of all requests under way; as much again for taking long documents apart
 
 	DocumentBytes int64 // one document, as JSON
 	SearchBytes   int64 // body of a search
@@ -200,6 +200,21 @@ const (
 
 // replyRoom is how much memory the replies that are being sent take together, in Limits.ReplyBytes.
 const replyRoom = 2
+
+// bulkPlaces is how many bulk loads run at once: the configured number, or as many as leave room for the long line of one of
+// them. Without that room loads could wait for each other.
+func bulkPlaces(l Limits) int64 {
+	return min(int64(l.Bulks), (l.RequestBytes-longLineCharge(l))/bulkCharge)
+}
+
+const (
+	// analysisFactor is the memory that a long document takes while it is typed, analysed, logged and inserted, in lengths of its
+	// JSON. Measured as the growth of the process: 20 for common words, 25 for words of one letter, 55 when each word is another
+	// and the process had nothing to collect before.
+	analysisFactor = 48
+	// longDocument is the length above which a document is charged for that.
+	longDocument = 64 << 10
+)
 
 // longLineCharge is what a bulk load is charged for a line whose length is not known yet.
 func longLineCharge(l Limits) int64 { return 2 * l.DocumentBytes }

@@ -831,3 +831,46 @@ func TestLongRepliesAreBounded(t *testing.T) {
 		t.Errorf("%d places are held at the end", used)
 	}
 }
+
+// TestLongDocumentsAreAnalysedWithinTheirMemory sends long documents at once, alone and in a load, while the engine holds on to
+// each: the memory that they are charged stays within the limit, and short ones pass.
+func TestLongDocumentsAreAnalysedWithinTheirMemory(t *testing.T) {
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	limits := Limits{DocumentBytes: 2 << 20, RequestBytes: 64 << 20, QueueWait: time.Hour}
+	s := startServer(t, Config{DataDir: t.TempDir(), Limits: limits}, withApply(
+		func(_ context.Context, ops []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error) {
+			if len(ops[0].Doc.Source) > longDocument {
+				entered <- struct{}{}
+				<-goOn
+			}
+			return next()
+		}))
+	s.put("default", `{"id":"0","t":"x"}`)
+	const n = 6
+	replies := make(chan *answer, n)
+	for i := range n {
+		// From a part of the memory to more than there is.
+		doc := fmt.Sprintf(`{"id":"%d","t":["%s"]}`, i, strings.Repeat("abcdefghi ", (i+1)*(300<<10)/10))
+		go func() {
+			if i%2 == 0 {
+				replies <- s.do("POST", "/index", "application/json", doc)
+			} else {
+				replies <- s.bulk("default", doc)
+			}
+		}()
+	}
+	for range n {
+		<-entered
+		if used := s.node.analyses.Used(); used > limits.RequestBytes || used < analysisFactor*(300<<10) {
+			t.Errorf("%d bytes are charged", used)
+		}
+		s.put("default", `{"id":"short","t":"x"}`)
+		goOn <- struct{}{}
+	}
+	for range n {
+		(<-replies).want(200)
+	}
+	if used := s.node.analyses.Used(); used != 0 {
+		t.Errorf("%d bytes are still charged", used)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/shard"
 )
 
@@ -33,6 +34,37 @@ type memoryError struct {
 
 func (e *memoryError) Error() string {
 	return fmt.Sprintf("memtables of all indexes take %d bytes of %d", e.used, e.limit)
+}
+
+// analysis is the memory in which a long document is taken apart. A nil one holds nothing.
+type analysis struct {
+	node  *Node
+	place *admit.Place
+}
+
+// enterAnalysis waits for the memory to take a document, or a chunk of them, apart and to insert it; short ones need not wait.
+// A document that takes more than there is in all is taken apart when no other is.
+func (n *Node) enterAnalysis(ctx context.Context, bytes int) (*analysis, error) {
+	if bytes <= longDocument {
+		return nil, nil
+	}
+	place, err := n.analyses.Enter(ctx, min(analysisFactor*int64(bytes), n.analyses.Limit()))
+	if err != nil {
+		return nil, err
+	}
+	return &analysis{n, place}, nil
+}
+
+// leave gives the memory back. The document is in a memtable by now, or gone: the next is to know how large those are.
+func (a *analysis) leave() {
+	if a == nil {
+		return
+	}
+	defer a.place.Release()
+	m := &a.node.memtables
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.looked = time.Time{}
 }
 
 // admit refuses when the memtables together are too large.

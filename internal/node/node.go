@@ -45,6 +45,7 @@ type Node struct {
 
 	searches, writes, bulks *admit.Gate // places
 	memory                  *admit.Gate // bytes of request bodies
+	analyses                *admit.Gate // bytes of memory in which long documents are taken apart
 	replies                 *admit.Gate // bytes of long replies that are being sent
 	memtables               memtables
 	drain                   drain
@@ -75,6 +76,7 @@ const (
 	gateWrites   = "writes"
 	gateBulks    = "bulk loads"
 	gateMemory   = "bytes of bodies"
+	gateAnalyses = "bytes for long documents"
 	gateReplies  = "bytes of replies"
 )
 
@@ -94,8 +96,9 @@ func New(cfg Config) (*Node, error) {
 		cfg: cfg, log: cfg.Log.With("node", self.ID), dir: dir, self: self,
 		searches: admit.New(gateSearches, int64(l.Searches), l.SearchQueue, l.QueueWait),
 		writes:   admit.New(gateWrites, int64(l.Writes), l.WriteQueue, l.QueueWait),
-		bulks:    admit.New(gateBulks, int64(l.Bulks), l.BulkQueue, l.QueueWait),
+		bulks:    admit.New(gateBulks, bulkPlaces(l), l.BulkQueue, l.QueueWait),
 		memory:   admit.New(gateMemory, l.RequestBytes, l.SearchQueue+l.WriteQueue+l.BulkQueue, l.QueueWait),
+		analyses: admit.New(gateAnalyses, l.RequestBytes, l.WriteQueue+l.BulkQueue, l.QueueWait),
 		replies:  admit.New(gateReplies, replyRoom*l.ReplyBytes, 0, 0), // never waited for
 		slow:     obs.NewSlowLog(cfg.Log, cfg.SlowSearch, cfg.Metrics.SlowQueries),
 		opened:   make(chan struct{}), done: make(chan struct{}), chunkDocs: bulkChunkDocs,

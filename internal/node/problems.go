@@ -44,7 +44,7 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 		return p
 	}
 	if e, ok := errors.AsType[*query.LimitError](err); ok {
-		p := api.NewProblem(api.QueryLimit, fmt.Sprintf("the query's %s is %d, %d is allowed", e.What, e.Got, e.Limit)).On("q").Within(int64(e.Limit))
+		p := api.NewProblem(api.QueryLimit, queryLimit(e)).On("q").Within(int64(e.Limit))
 		if e.Position >= 0 {
 			p.At(e.Position)
 		}
@@ -58,7 +58,7 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 		return p
 	}
 	if e, ok := errors.AsType[*schema.ParseError](err); ok {
-		return &api.Problem{Code: api.InvalidSchema, Line: e.Line, Detail: fmt.Sprintf("line %d, column %d: %s", e.Line, e.Col, clipDetail(e.Msg))}
+		return &api.Problem{Code: api.InvalidSchema, Line: e.Line, Column: e.Col, Detail: fmt.Sprintf("line %d, column %d: %s", e.Line, e.Col, clipDetail(e.Msg))}
 	}
 	if e, ok := errors.AsType[*schema.FieldError](err); ok {
 		return &api.Problem{Code: api.InvalidSchema, Field: api.Clip(e.Field), Detail: clipDetail(e.Error())}
@@ -125,6 +125,26 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 	return &api.Problem{Code: api.Internal, Detail: "the server failed; its log has more under the request id", Cause: err}
 }
 
+// queryLimit says in words which limit a query breaks.
+func queryLimit(e *query.LimitError) string {
+	has := "has %d " + e.What
+	switch e.What {
+	case query.LimitDepth:
+		has = "is nested %d levels deep"
+	case query.LimitNodes:
+		has = "has %d parts"
+	case query.LimitClauses:
+		has = "has %d clauses"
+	case query.LimitText:
+		has = "has %d bytes of text"
+	}
+	least := "" // counting stops at the limit, but for a text, whose length is known
+	if e.What != query.LimitText {
+		least = " or more"
+	}
+	return fmt.Sprintf("the query "+has+"%s; at most %d are allowed", e.Got, least, e.Limit)
+}
+
 // isDamage tells whether an error says that bytes on the disk are not what was written.
 func isDamage(err error) bool {
 	for _, e := range []error{segment.ErrCorrupt, segment.ErrDuplicateKey, wal.ErrCorrupt, wal.ErrTrimmed, store.ErrCorrupt, shard.ErrDamaged} {
@@ -169,13 +189,17 @@ var gateCodes = map[string]api.Code{
 	gateWrites:   api.TooManyWrites,
 	gateBulks:    api.TooManyBulks,
 	gateMemory:   api.RequestMemoryFull,
+	gateAnalyses: api.RequestMemoryFull,
 }
 
 func refusalProblem(r *admit.Refusal) *api.Problem {
 	p := &api.Problem{Code: gateCodes[r.Gate], Limit: r.Limit, HasLimit: true, RetryAfterMS: retryMS(r.RetryAfter)}
-	if r.Gate == gateMemory {
+	switch r.Gate {
+	case gateMemory:
 		p.Detail = fmt.Sprintf("the bodies of all requests may take %d bytes together, and no room came free", r.Limit)
-	} else {
+	case gateAnalyses:
+		p.Detail = fmt.Sprintf("taking long documents apart may need %d bytes together, and no room came free", r.Limit)
+	default:
 		p.Detail = fmt.Sprintf("%d %s run at once and %d may wait, and no place came free", r.Limit, r.Gate, r.Queue)
 	}
 	return p

@@ -44,6 +44,7 @@ func TestErrorsBecomeProblems(t *testing.T) {
 		{&admit.Refusal{Gate: gateWrites, RetryAfter: time.Second}, api.TooManyWrites, 429},
 		{&admit.Refusal{Gate: gateBulks, RetryAfter: time.Second}, api.TooManyBulks, 429},
 		{&admit.Refusal{Gate: gateMemory, RetryAfter: time.Second}, api.RequestMemoryFull, 429},
+		{&admit.Refusal{Gate: gateAnalyses, RetryAfter: time.Second}, api.RequestMemoryFull, 429},
 		{&query.SyntaxError{Position: 3, Expected: "a word", Found: "end"}, api.InvalidQuery, 400},
 		{&query.LimitError{What: "depth", Limit: 32, Got: 33, Position: 5}, api.QueryLimit, 400},
 		{&exec.QueryError{Code: "unknown_field", Field: "x", Reason: "the index has no such field"}, api.UnknownField, 400},
@@ -217,5 +218,19 @@ func TestFailureReasons(t *testing.T) {
 	}
 	if got := failureReason(errors.New(secret)); got != unclear {
 		t.Errorf("another error: %q", got)
+	}
+}
+
+// TestQueryLimitsAreToldInWords goes through every limit of a query.
+func TestQueryLimitsAreToldInWords(t *testing.T) {
+	for what, want := range map[string]string{
+		query.LimitDepth:   "the query is nested 33 levels deep or more; at most 32 are allowed",
+		query.LimitNodes:   "the query has 33 parts or more; at most 32 are allowed",
+		query.LimitClauses: "the query has 33 clauses or more; at most 32 are allowed",
+		query.LimitText:    "the query has 33 bytes of text; at most 32 are allowed",
+	} {
+		if got := queryLimit(&query.LimitError{What: what, Got: 33, Limit: 32}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

@@ -37,6 +37,11 @@ func (n *Node) putDocument(c *call) *api.Problem {
 		return prob
 	}
 	defer held.release()
+	room, err := n.enterAnalysis(c.ctx, len(body))
+	if err != nil {
+		return n.problem(c.ctx, err)
+	}
+	defer room.leave()
 	place, err := n.writes.Enter(c.ctx, 1)
 	if err != nil {
 		return n.problem(c.ctx, err)

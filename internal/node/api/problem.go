@@ -163,6 +163,7 @@ type Problem struct {
 
 	Field        string // the parameter, JSON member or field of the index that is meant
 	Line         int    // of the body, from 1; 0 if it does not apply
+	Column       int    // within Line, from 1; 0 if it does not apply
 	Position     int    // byte offset within the query, line or body that is meant; see HasPosition
 	HasPosition  bool
 	Expected     string // what could stand at Position
@@ -244,6 +245,10 @@ func (p *Problem) AppendJSON(b []byte) []byte {
 	if p.Line > 0 {
 		b = append(b, `,"line":`...)
 		b = strconv.AppendInt(b, int64(p.Line), 10)
+	}
+	if p.Column > 0 {
+		b = append(b, `,"column":`...)
+		b = strconv.AppendInt(b, int64(p.Column), 10)
 	}
 	if p.HasPosition {
 		b = append(b, `,"position":`...)
