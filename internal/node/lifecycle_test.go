@@ -874,3 +874,41 @@ func TestLongDocumentsAreAnalysedWithinTheirMemory(t *testing.T) {
 		t.Errorf("%d bytes are still charged", used)
 	}
 }
+
+// slowReader takes the parts of a reply and remembers by when each had to be taken.
+type slowReader struct {
+	*recorder
+	by     time.Time
+	limits []time.Duration
+}
+
+func (s *slowReader) SetWriteDeadline(at time.Time) error {
+	s.by = at
+	return nil
+}
+
+func (s *slowReader) Write(b []byte) (int, error) {
+	s.limits = append(s.limits, time.Until(s.by))
+	return s.recorder.Write(b)
+}
+
+// TestRepliesHaveATimeToBeTaken looks at the deadlines of a long reply: one for each part, and one for all of them.
+func TestRepliesHaveATimeToBeTaken(t *testing.T) {
+	for _, whole := range []time.Duration{time.Minute, time.Second} {
+		s := newServer(t, Config{Limits: Limits{ReplyTime: whole}})
+		s.put("default", `{"id":"1","t":"`+strings.Repeat("x ", 2*smallReply)+`"}`)
+		w := &slowReader{recorder: newRecorder()}
+		s.node.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/search?q=x", nil))
+		if len(w.limits) != 5 || w.status != 200 {
+			t.Fatalf("status %d, %d parts", w.status, len(w.limits))
+		}
+		for _, limit := range w.limits {
+			if most := min(whole, replyStall); limit > most || limit < most/2 {
+				t.Errorf("a part may take %v, want nearly %v", limit, most)
+			}
+		}
+		if m := (&answer{t: t, body: []byte(w.body.String())}).json(); m["total"] != 1.0 {
+			t.Errorf("the parts make %.200s", w.body.String())
+		}
+	}
+}
