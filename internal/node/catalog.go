@@ -72,6 +72,7 @@ type catalog struct {
 	// change is held while catalog.json is rewritten: one creation or deletion at a time.
 	change sync.Mutex
 
+	found    []*index // the indexes of catalog.json at start, for openAll alone
 	unlisted []string // folders below indexes/ that no entry had at start, ascending; not changed afterwards
 
 	mu struct {
@@ -104,7 +105,9 @@ func (c *catalog) load() error {
 			c.mu.doomed = append(c.mu.doomed, e)
 			continue
 		}
-		c.mu.byName[e.Name] = c.newIndex(e)
+		i := c.newIndex(e)
+		c.mu.byName[e.Name] = i
+		c.found = append(c.found, i)
 	}
 	folders, err := c.node.dir.folders()
 	if err != nil {
@@ -125,11 +128,12 @@ func (c *catalog) newIndex(e catalogEntry) *index {
 	return i
 }
 
-// openAll opens every index, a bounded number at once, and removes what was left of deleted ones. It returns when all is done.
+// openAll opens every index that was there at start, a bounded number at once, and removes what was left of deleted ones. An index
+// that a call makes meanwhile is opened by the call. It returns when all is done.
 func (c *catalog) openAll(ctx context.Context) {
 	var g errgroup.Group
 	g.SetLimit(c.node.cfg.Engine.OpenAtOnce)
-	for _, i := range c.list() {
+	for _, i := range c.found {
 		g.Go(func() error {
 			c.open(ctx, i)
 			return nil
@@ -138,6 +142,7 @@ func (c *catalog) openAll(ctx context.Context) {
 	if err := g.Wait(); err != nil {
 		c.node.log.Error("open indexes", "error", err)
 	}
+	c.found = nil // it would keep what is deleted later
 	c.change.Lock()
 	defer c.change.Unlock()
 	c.mu.Lock()

@@ -912,3 +912,22 @@ func TestRepliesHaveATimeToBeTaken(t *testing.T) {
 		}
 	}
 }
+
+// TestIndexMadeBeforeTheOthersAreOpened: a call may be faster than the start, and what it makes is opened once.
+func TestIndexMadeBeforeTheOthersAreOpened(t *testing.T) {
+	cfg := Config{DataDir: t.TempDir()}
+	s := startServer(t, cfg, nil)
+	s.put("old", `{"id":"1","t":"x"}`)
+	if err := s.node.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := startServer(t, cfg, func(n *Node) { (&server{t, n}).put("new", `{"id":"1","t":"x"}`) })
+	for _, index := range []string{"old", "new"} {
+		if _, total := again.ids("/search?q=x&index=" + index); total != 1 {
+			t.Errorf("%s: %v documents", index, total)
+		}
+	}
+	if r := again.node.Ready(); !r.Ready || r.Open != 2 {
+		t.Errorf("%+v", r)
+	}
+}
