@@ -278,7 +278,7 @@ func TestTimeIsOverWhileSearching(t *testing.T) {
 		if prob != nil {
 			t.Fatal(prob)
 		}
-		return s.node.execute(ctx, l, snap, mustParse(t, req.Q), req, &stopwatch{start: time.Now()})
+		return s.node.execute(ctx, l, snap, mustParse(t, req.Q), nil, req, &stopwatch{start: time.Now()})
 	}
 	late := func(looks int) context.Context {
 		return &countdown{context.Background(), looks, context.DeadlineExceeded}

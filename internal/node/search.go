@@ -82,6 +82,17 @@ func (n *Node) searchBody(c *call) *api.Problem {
 	return n.runSearch(c, req)
 }
 
+// placed is problem with the place in the query of the part that the index refuses.
+func (n *Node) placed(ctx context.Context, err error, at map[query.Node]int) *api.Problem {
+	p := n.problem(ctx, err)
+	if e, ok := errors.AsType[*exec.QueryError](err); ok && e.Node != nil {
+		if pos, ok := at[e.Node]; ok {
+			p.At(pos)
+		}
+	}
+	return p
+}
+
 // runSearch answers a search. Its deadline counts from the first byte of the request.
 func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
 	watch := &stopwatch{start: c.start, laps: make([]api.Timing, 0, len(searchStages))}
@@ -91,7 +102,8 @@ func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
 		ctx, cancel = context.WithDeadlineCause(ctx, c.start.Add(req.Timeout), errTimeout)
 		defer cancel()
 	}
-	root, err := query.Parse(req.Q, query.ParseOptions{DefaultOp: req.DefaultOp})
+	at := map[query.Node]int{}
+	root, err := query.Parse(req.Q, query.ParseOptions{DefaultOp: req.DefaultOp, Positions: at})
 	if err != nil {
 		return n.problem(ctx, err)
 	}
@@ -113,7 +125,7 @@ func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
 
 	snap := l.eng.Snapshot()
 	defer snap.Release()
-	reply, prob := n.execute(ctx, l, snap, root, req, watch)
+	reply, prob := n.execute(ctx, l, snap, root, at, req, watch)
 	if prob != nil {
 		n.recordSearch(c, req, watch, 0, string(prob.Code))
 		return prob
@@ -161,7 +173,7 @@ func (n *Node) recordSearch(c *call, req *api.SearchRequest, watch *stopwatch, t
 }
 
 // execute searches one snapshot and renders the hits.
-func (n *Node) execute(ctx context.Context, l lease, snap *shard.Snapshot, root query.Node, req *api.SearchRequest, watch *stopwatch) (*api.SearchReply, *api.Problem) {
+func (n *Node) execute(ctx context.Context, l lease, snap *shard.Snapshot, root query.Node, at map[query.Node]int, req *api.SearchRequest, watch *stopwatch) (*api.SearchReply, *api.Problem) {
 	sch, leaves := snap.Schema(), snap.Leaves()
 	if prob := checkDefaultFields(sch, req); prob != nil {
 		return nil, prob
@@ -189,7 +201,7 @@ func (n *Node) execute(ctx context.Context, l lease, snap *shard.Snapshot, root 
 	if req.Profile {
 		stats, err := exec.Statistics(ctx, leaves, sch, analyzers, root, req.DefaultFields)
 		if err != nil {
-			return nil, n.problem(ctx, err)
+			return nil, n.placed(ctx, err, at)
 		}
 		ereq.Stats = stats
 		watch.lap(stageStatistics)
@@ -201,7 +213,7 @@ func (n *Node) execute(ctx context.Context, l lease, snap *shard.Snapshot, root 
 		res, err = &exec.Result{Partial: true, TotalRelation: exec.AtLeast}, nil // nothing was reached
 	}
 	if err != nil {
-		return nil, n.problem(ctx, err)
+		return nil, n.placed(ctx, err, at)
 	}
 	shardMicros := watch.last - began
 

@@ -303,7 +303,7 @@ func (s *Shard) worker(sch *schema.Schema) (*worker, error) {
 const maxPooled = 8 << 20
 
 func (s *Shard) giveBack(w *worker) {
-	if cap(w.record) > maxPooled {
+	if cap(w.record) > maxPooled || w.batch.Footprint() > maxPooled {
 		return
 	}
 	w.batch.Reset()

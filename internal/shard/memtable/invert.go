@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/text"
@@ -116,6 +117,12 @@ type Batch struct {
 	strs  []strValue
 	nums  []uint64
 	buf   []byte // terms and encoded postings
+}
+
+// Footprint is the memory in bytes that the batch keeps for the next use, so that its owner can let go of what a huge document needed.
+func (b *Batch) Footprint() int {
+	return cap(b.buf) + 8*cap(b.nums) + cap(b.docs)*int(unsafe.Sizeof(docPart{})) + cap(b.parts)*int(unsafe.Sizeof(fieldPart{})) +
+		cap(b.posts)*int(unsafe.Sizeof(posting{})) + cap(b.strs)*int(unsafe.Sizeof(strValue{}))
 }
 
 type docPart struct {
