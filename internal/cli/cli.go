@@ -155,7 +155,7 @@ func Run(ctx context.Context, args []string, io IO) (code int) {
 		return exitFailed
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		why := "stopped"
-		if cause := context.Cause(ctx); !errors.Is(context.Canceled, cause) {
+		if cause := context.Cause(ctx); cause != context.Canceled { // a cause of its own, even one that wraps Canceled
 			why = cause.Error()
 		}
 		say(io.Stderr, "weft: %s before it was done\n", why)
