@@ -361,8 +361,8 @@ func (p *Problem) Error() string {
 	if text == "" {
 		text = http.StatusText(p.Status)
 	}
-	if p.Field != "" && !strings.Contains(text, p.Field) {
-		text += ": " + p.Field
+	if p.Field != "" && p.Field != "q" && !strings.Contains(text, p.Field) {
+		text = p.Field + ": " + text
 	}
 	if p.Code == "" {
 		return fmt.Sprintf("server answered %d: %s", p.Status, text)

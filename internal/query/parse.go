@@ -462,11 +462,44 @@ func (p *parser) leaf(field string, w wordText, start int) (Node, error) {
 		p.pos = start
 		return nil, p.expected(aTerm)
 	}
+	if want := foreign(w); want != "" {
+		p.pos = start
+		return nil, p.expected(want)
+	}
 	if w.prefix {
 		return p.boosted(&Prefix{Field: field, Text: w.text})
 	}
 	return p.boosted(&Term{Field: field, Text: w.text})
 }
+
+// foreign tells what to write for a word that is an operator in other query languages and would silently be a word, often the opposite, here.
+func foreign(w wordText) string {
+	switch {
+	case w.escaped:
+	case w.text == "&&":
+		return `AND (write \&& for the characters themselves)`
+	case w.text == "||":
+		return `OR (write \|| for the characters themselves)`
+	case len(w.text) > 1 && w.text[0] == '!':
+		return `"-" or NOT before what must not match (write \! for the character itself)`
+	case wildcard(w.text):
+		return `a word without "?" inside; only "*" at the end stands for other letters (write \? for the character itself)`
+	}
+	return ""
+}
+
+// wildcard tells whether a question mark stands between letters or digits, as in we?t.
+func wildcard(text string) bool {
+	i := strings.IndexByte(text, '?')
+	if i <= 0 || i == len(text)-1 {
+		return false
+	}
+	before, _ := utf8.DecodeLastRuneInString(text[:i])
+	after, _ := utf8.DecodeRuneInString(text[i+1:])
+	return letter(before) && letter(after)
+}
+
+func letter(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 // boosted counts a node and wraps it in a Boost if ^ follows.
 func (p *parser) boosted(n Node) (Node, error) {

@@ -329,3 +329,20 @@ func TestPositionsOfLeaves(t *testing.T) {
 		t.Errorf("%d leaves in %s: %v", len(got), n, got)
 	}
 }
+
+// TestForeignOperatorsAreTold: what other query languages write must not silently become a word here.
+func TestForeignOperatorsAreTold(t *testing.T) {
+	for q, at := range map[string]int{"a && b": 2, "a || b": 2, "!warp": 0, "a f:!b": 4, "we?t": 0, "x we?ft*": 2} {
+		_, err := Parse(q, ParseOptions{})
+		var bad *SyntaxError
+		if !errors.As(err, &bad) || bad.Position != at {
+			t.Errorf("%s: %v, want a syntax error at %d", q, err, at)
+		}
+	}
+	for q, text := range map[string]string{`\!warp`: "!warp", "!": "!", "why?": "why?", `we\?t`: "we?t", `\&&`: "&&", "a&&b": "a&&b", "c?.d": "c?.d"} {
+		n, err := Parse(q, ParseOptions{})
+		if term, ok := n.(*Term); err != nil || !ok || term.Text != text {
+			t.Errorf("%s: %v %v, want the word %s", q, n, err, text)
+		}
+	}
+}

@@ -90,10 +90,11 @@ func fieldPrefix(field string) string {
 // escapeWord writes text so that it reads as one word. value says that it stands behind "field:".
 func escapeWord(text string, value bool) string {
 	var b strings.Builder
-	reserved := text == "AND" || text == "OR" || text == "NOT" || text == "_exists_"
+	reserved := text == "AND" || text == "OR" || text == "NOT" || text == "_exists_" || text == "&&" || text == "||" ||
+		len(text) > 1 && text[0] == '!'
 	for i, r := range text {
 		switch {
-		case i == 0 && (reserved || r == '+' || r == '-' || value && (r == '<' || r == '>')), endsWord(r), r == '\\':
+		case i == 0 && (reserved || r == '+' || r == '-' || value && (r == '<' || r == '>')), endsWord(r), r == '\\', r == '?' && i > 0:
 			b.WriteByte('\\')
 		}
 		b.WriteRune(r)
