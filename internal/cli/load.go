@@ -128,7 +128,9 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 	const shown = 10
 	n := 0
 	cfg.Note = func(s string) { meter.line(clean(s)) }
+	keyless := false
 	cfg.OnReject = func(r loader.Reject) {
+		keyless = keyless || r.Code == "missing_id"
 		if n++; n <= shown && l.Rejects == "" {
 			id := ""
 			if r.ID != "" {
@@ -160,6 +162,9 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 		where := ""
 		if l.Rejects != "" {
 			where = "; " + l.Rejects + " lists them"
+		}
+		if keyless {
+			where += "; if another member holds the id, name it with --id-field"
 		}
 		return fmt.Errorf("%s rejected%s", counted(rejected, "document was", "documents were"), where)
 	}

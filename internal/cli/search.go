@@ -20,7 +20,7 @@ type searchCmd struct {
 	DefaultFields []string      `placeholder:"FIELD" help:"Fields that terms without a field search."`
 	Fields        []string      `placeholder:"FIELD" help:"Members of the documents to return."`
 	TrackTotal    string        `default:"exact" help:"How the matches are counted: exact, none, or a number from which a lower bound will do."`
-	Timeout       time.Duration `default:"0s" help:"Time the server may take; 0s for its own limit."`
+	Timeout       time.Duration `default:"0s" help:"Time the server may take; 0s for no limit."`
 	AllowPartial  bool          `help:"Print what was found when the time is over, instead of an error."`
 	Color         string        `enum:"auto,always,never" default:"auto" help:"Mark what was found: auto (on a terminal), always, never."`
 }

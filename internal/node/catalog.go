@@ -190,13 +190,19 @@ type lease struct{ *index }
 
 func (l lease) release() { l.users.Done() }
 
+// noIndexError is an errNoIndex with the name that was asked for.
+type noIndexError struct{ name string }
+
+func (e *noIndexError) Error() string        { return fmt.Sprintf("index %q: %v", e.name, errNoIndex) }
+func (e *noIndexError) Is(target error) bool { return target == errNoIndex }
+
 // use returns the named index once it is open. Errors: errNoIndex, *unavailableError, or the cause of ctx.
 func (c *catalog) use(ctx context.Context, name string) (lease, error) {
 	c.mu.Lock()
 	i := c.mu.byName[name]
 	if i == nil {
 		c.mu.Unlock()
-		return lease{}, errNoIndex
+		return lease{}, &noIndexError{name}
 	}
 	i.users.Add(1)
 	c.mu.Unlock()
@@ -313,7 +319,7 @@ func (c *catalog) remove(ctx context.Context, name string) error {
 	i := c.mu.byName[name]
 	c.mu.Unlock()
 	if i == nil {
-		return errNoIndex
+		return &noIndexError{name}
 	}
 	select {
 	case <-i.opened: // opening cannot be interrupted half way
@@ -330,7 +336,7 @@ func (c *catalog) drop(ctx context.Context, i *index) error {
 	there := c.mu.byName[i.entry.Name] == i
 	c.mu.Unlock()
 	if !there {
-		return errNoIndex
+		return &noIndexError{i.entry.Name}
 	}
 	dead := i.entry
 	dead.Deleting = true

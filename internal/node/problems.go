@@ -102,6 +102,9 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 	case errors.Is(err, shard.ErrExists):
 		return api.NewProblem(api.InvalidDocument, "the document exists already").On("id")
 	case errors.Is(err, errNoIndex):
+		if e, ok := errors.AsType[*noIndexError](err); ok {
+			return api.NewProblem(api.IndexNotFound, fmt.Sprintf("there is no index %q; the first write to it, or PUT /indexes/{name}, makes it", api.Clip(e.name))).On(indexParam)
+		}
 		return api.NewProblem(api.IndexNotFound, "there is no such index; the first write to it, or PUT /indexes/{name}, makes it").On(indexParam)
 	case errors.Is(err, errDropped):
 		return api.NewProblem(api.IndexDeleted, "the index was deleted while the call was under way").On(indexParam)
