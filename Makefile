@@ -13,9 +13,10 @@ build: ## build bin/weft
 demo: build ## index the Go standard library's documentation, answer three queries
 	./bin/weft dev --demo --demo-check --http 127.0.0.1:0
 
-test: ## every test, with the race detector
+test: ## every test, with the race detector; allocation counts without it
 	$(GO) vet ./...
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./...
+	$(GO) test -run Alloc ./internal/... # allocations cannot be counted under the race detector
 	cd bench && $(GO) vet ./... && $(GO) test -short ./...
 
 short: ## the quick tests, without the race detector
