@@ -59,6 +59,11 @@ func TestHabits(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		// Real waiting hides in time.After too. In a synctest bubble it costs nothing; the crash test waits between kills, which is its point.
+		if strings.HasSuffix(rel, "_test.go") && !strings.Contains(string(b), "synctest.") && !strings.HasPrefix(rel, "internal/cli/crashtest/") &&
+			strings.Contains(string(b), "<-time."+"After(") {
+			t.Errorf("%s: waits for real time; use a channel, a condition or testing/synctest", rel)
+		}
 		for i, line := range strings.Split(string(b), "\n") {
 			for _, h := range habits {
 				if h.in(rel) && h.pattern.MatchString(line) {
