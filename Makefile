@@ -47,7 +47,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 bench-check: ## one iteration of every benchmark
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
 
-bench: ## weft beside bleve, Lucene and tantivy (about 15 minutes)
+bench: ## weft beside bleve, Lucene and tantivy (about five minutes once built)
 	cd bench && $(GO) run ./cmd/compare
 
 quality: ## nDCG@10 and MAP on Cranfield
