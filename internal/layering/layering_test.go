@@ -18,6 +18,7 @@ const module = "github.com/weft-search/weft/"
 var layers = [][]string{
 	{"internal/obs", "internal/vfs", "internal/corpus", "internal/invariant"},
 	{"internal/text", "internal/schema", "internal/score", "internal/query"},
+	{"internal/vector", "internal/agg", "internal/highlight"},
 	{"internal/segment"},
 	{"internal/store"},
 	{"internal/shard"},
