@@ -35,7 +35,7 @@ func drawField(t *rapid.T, name string) Field {
 		}
 	case DenseVector:
 		f.Dim = rapid.IntRange(1, MaxDenseDims).Draw(t, "dim")
-		f.Element = pick(t, "element", "", "f32", "f16", "uint8")
+		f.Element = pick(t, "element", "", "f32", "f16", "int8", "uint8", "u8")
 	case SparseVector:
 		f.Element = pick(t, "element", "", "u16", "u32")
 	case BinaryVector:
@@ -57,7 +57,9 @@ func drawField(t *rapid.T, name string) Field {
 		}
 	case DenseVector:
 		f.Metric = pick(t, "metric", "", "cosine", "dot", "l2")
-		switch rapid.IntRange(0, 3).Draw(t, "kind") {
+		switch rapid.IntRange(0, 4).Draw(t, "kind") {
+		case 4:
+			f.Options = []Option{{"m", "24"}, {"ef_construction", "300"}}
 		case 1:
 			f.Options = []Option{{"flat", ""}}
 		case 2:

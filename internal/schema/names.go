@@ -89,6 +89,8 @@ var optionSyntax = map[string]optionRule{
 	"nprobe":                      {kind: valueUint},
 	"routing":                     {valueWord, []string{"auto", "flat", "two_level", "hnsw"}},
 	"soar":                        {valueWord, []string{"selective", "full", "aggressive", "off"}},
+	"m":                           {kind: valueUint},
+	"ef_construction":             {kind: valueUint},
 	"prefix_bits":                 {kind: valueUint},
 	"prefix_rerank":               {kind: valueUint},
 	"quantization":                {valueWord, []string{"float32", "float16", "uint8", "uint4", "f32", "f16", "u8", "u4"}},

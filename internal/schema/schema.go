@@ -54,13 +54,13 @@ type Field struct {
 	Indexed   bool   // text: has an inverted index
 	Stored    bool   // returned in sources
 	Multi     bool   // more than one value allowed
-	Fast      bool   // has a column: ranges, sorts, exact filters
+	Fast      bool   // has a column: ranges, sorts, exact filters. Bytes, json and vectors have none, whatever it says
 	Primary   bool   // the document key
 	Positions PositionMode
 	Chunked   bool
 	K1, B     float32 // BM25 parameters
 	Dim       int     // vectors: dimensions (bits for binary)
-	Element   string  // vectors: element type as written (f32, f16, uint8; u16, u32), may be empty
+	Element   string  // vectors: element type as written (f32, f16, int8, uint8, u8; u16, u32), may be empty
 	Metric    string  // dense vectors: cosine, dot, l2, or empty for Summa's rule
 
 	ContentHash bool

@@ -11,6 +11,7 @@ import (
 // ParseSDL reads exactly one `index NAME { … }` in the Summa schema language with weft's additions:
 //
 //   - type date, and indexed<metric: cosine|dot|l2> on dense vectors;
+//   - the element type int8 of dense vectors, and indexed<m: N, ef_construction: N> on dense and binary ones, for their graph;
 //   - names of indexes and fields may be quoted, so that they can hold any character: field "author.name": text;
 //   - dynamic: true, the attributes inferred and multi, and fast<keyword_max: N>, which write down what inference makes.
 //
@@ -439,7 +440,7 @@ func (p *sdlParser) params(f *Field) error {
 		}
 		p.advance()
 		if f.Type == DenseVector && p.accept(",") {
-			if f.Element, err = p.word("f32", "f16", "uint8", "u8"); err != nil {
+			if f.Element, err = p.word("f32", "f16", "int8", "uint8", "u8"); err != nil {
 				return err
 			}
 		}

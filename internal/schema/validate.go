@@ -19,6 +19,17 @@ const (
 	maxListItems      = 4_096
 )
 
+// Bounds of the options of a vector graph: m, the neighbours that a vector keeps, and ef_construction, the candidates looked at to
+// find them.
+const (
+	MinGraphM              = 4
+	MaxGraphM              = 128
+	MinGraphEfConstruction = 8
+	MaxGraphEfConstruction = 4_096
+	graphM                 = "m"
+	graphEfConstruction    = "ef_construction"
+)
+
 // CheckFieldName says whether a name can be a field's: 1 to 255 bytes of UTF-8 without control characters.
 func CheckFieldName(name string) error {
 	switch {
@@ -229,7 +240,7 @@ func (f *Field) fault() *fault {
 func knownElement(t Type, e string) bool {
 	switch t {
 	case DenseVector:
-		return e == "f32" || e == "f16" || e == "uint8" || e == "u8"
+		return e == "f32" || e == "f16" || e == "int8" || e == "uint8" || e == "u8"
 	case SparseVector:
 		return e == "u16" || e == "u32"
 	}
@@ -272,6 +283,24 @@ func (f *Field) optionFault() *fault {
 				return bad("index type '%s' follows index type '%s'", k, kind)
 			}
 			kind, kindOption = k, o.Name
+		}
+	}
+	for _, g := range []struct {
+		name        string
+		least, most uint64
+	}{{graphM, MinGraphM, MaxGraphM}, {graphEfConstruction, MinGraphEfConstruction, MaxGraphEfConstruction}} {
+		v, ok := set[g.name]
+		if !ok {
+			continue
+		}
+		if f.Type != DenseVector && f.Type != BinaryVector {
+			return at(g.name, "'%s' requires a dense or binary dense vector field, not a %s", g.name, f.Type)
+		}
+		if kind == "flat" {
+			return at(g.name, "'%s' is an option of a vector graph, and a flat index has none", g.name)
+		}
+		if n, err := strconv.ParseUint(v, 10, 64); err != nil || n < g.least || n > g.most {
+			return at(g.name, "'%s' must be between %d and %d, got %s", g.name, g.least, g.most, v)
 		}
 	}
 	_, levels := set["tree_levels"]

@@ -19,6 +19,7 @@
 //   - bytes and binary_dense_vector: a string in base64 (standard alphabet, padding optional); a binary vector has exactly its bytes.
 //   - json: any value, kept as compact JSON. An array given to a multi-valued json field is several values.
 //   - dense_vector: an array of its dimension's length; several vectors are an array of arrays. Components have to be finite as float32.
+//     What schema.Field.VectorFault says of a vector is refused, such as one of length 0 where similarity is the cosine.
 //   - sparse_vector: {"indices": [...], "values": [...]}; several are an array of such objects. The pairs are sorted by index.
 //
 // In a dynamic schema (Schema.Dynamic) a member that no field takes becomes a new field; see Inference.

@@ -31,6 +31,11 @@ const testSDL = `index t {
     field vs: dense_vector<2> [indexed<flat>, stored<multi>]
     field s: sparse_vector<u16> [indexed, stored]
     field b: binary_dense_vector<16> [indexed, stored]
+    field cos: dense_vector<2> [indexed<metric: cosine>, stored<multi>]
+    field half: dense_vector<2, f16> [indexed<metric: cosine>, stored]
+    field kept: dense_vector<2> [stored]
+    field wide: sparse_vector [indexed, stored<multi>]
+    field bs: binary_dense_vector<16> [indexed, stored<multi>]
     field "author.name": text [indexed, stored<multi>]
 }`
 

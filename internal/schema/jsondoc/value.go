@@ -316,7 +316,7 @@ func (p *Parser) addDense(id int, f *schema.Field, at int) bool {
 		p.pos = at
 		return p.mismatch(f, fmt.Sprintf("an array of %d", len(p.floats)))
 	}
-	return p.add(entry{field: int32(id), pos: int32(at), bytes: schema.AppendDense(make([]byte, 0, 4*f.Dim), p.floats)})
+	return p.addVector(id, f, at, schema.AppendDense(make([]byte, 0, 4*f.Dim), p.floats))
 }
 
 // component reads one number of a vector into floats.
@@ -343,10 +343,7 @@ func (p *Parser) component(f *schema.Field) bool {
 // sparse reads one sparse vector.
 func (p *Parser) sparse(id int, f *schema.Field) bool {
 	at := p.pos
-	top := uint64(math.MaxUint32)
-	if f.Element == "u16" {
-		top = math.MaxUint16
-	}
+	top := uint64(f.MaxSparseIndex())
 	p.floats, p.indices = p.floats[:0], p.indices[:0]
 	ok := p.object(func(name []byte, nameAt int) bool {
 		if p.peek() != '[' {
@@ -395,7 +392,15 @@ func (p *Parser) sparse(id int, f *schema.Field) bool {
 		}
 		out = schema.AppendSparse(out, p.indices[i], p.floats[i])
 	}
-	return p.add(entry{field: int32(id), pos: int32(at), bytes: out})
+	return p.addVector(id, f, at, out)
+}
+
+// addVector adds a vector of the right shape if its numbers can be indexed.
+func (p *Parser) addVector(id int, f *schema.Field, at int, b []byte) bool {
+	if reason := f.VectorFault(b); reason != "" {
+		return p.refuse(CodeNumberOutOfRange, at, "field %s: %s", shorten(f.Name), reason)
+	}
+	return p.add(entry{field: int32(id), pos: int32(at), bytes: b})
 }
 
 // finish makes the document of the values found.
