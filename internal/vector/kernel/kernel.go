@@ -1,0 +1,133 @@
+// Package kernel has the inner loops of vector search: dot products and squared distances of float32 vectors, read in
+// place from stored records of three element types, exact dot products of signed bytes, and Hamming distances.
+//
+// # One order of arithmetic
+//
+// A sum of floats depends on the order of its additions, so the order is fixed. Component j belongs to lane j mod 32.
+// Each lane starts at +0 and adds its components in ascending order; every product and every sum is rounded to
+// float32 by itself, never fused. With n a multiple of 32 all lanes hold equally many components; else the last
+// lanes hold one less, which is the same as adding a product +0, since a lane is never -0. The lanes are then added
+// as a tree:
+//
+//	s[i] = (lane[i] + lane[i+8]) + (lane[i+16] + lane[i+24])   i = 0..7
+//	t[i] = s[i] + s[i+4]                                       i = 0..3
+//	sum  = (t[0] + t[2]) + (t[1] + t[3])
+//
+// The lanes are four AVX2 registers of eight. Assembly and portable Go give the same bits for every input on every
+// machine; only which NaN a sum of NaNs gives is open.
+//
+// # Records
+//
+// A record is a slice of bytes, little-endian, at any alignment: n float32, n IEEE half floats, or n unsigned bytes
+// that stand for lo + step·u, product and sum each rounded to float32. A kernel over a record gives what decoding it
+// and calling [Dot] or [L2] gives, bit for bit.
+//
+// # Lengths
+//
+// The first argument says how many components there are. The second must hold as many; the caller sees to it. What it
+// holds beyond is not read. If it is shorter, the function panics with an index out of range before it reads anything.
+//
+// Functions keep no state, allocate nothing and are safe at once.
+package kernel
+
+import "unsafe"
+
+// Dot is the dot product of a and b.
+func Dot(a, b []float32) float32 {
+	b = b[:len(a)]
+	return dotScalar(a, b)
+}
+
+// L2 is the squared Euclidean distance of a and b.
+func L2(a, b []float32) float32 {
+	b = b[:len(a)]
+	return l2Scalar(a, b)
+}
+
+// DotF32 is the dot product of q and a record of 4·len(q) bytes.
+func DotF32(q []float32, rec []byte) float32 {
+	rec = rec[:4*len(q)]
+	return dotF32Scalar(q, rec)
+}
+
+// L2F32 is the squared Euclidean distance of q and a record of 4·len(q) bytes.
+func L2F32(q []float32, rec []byte) float32 {
+	rec = rec[:4*len(q)]
+	return l2F32Scalar(q, rec)
+}
+
+// DotF16 is the dot product of q and a record of half floats, 2·len(q) bytes.
+func DotF16(q []float32, rec []byte) float32 {
+	rec = rec[:2*len(q)]
+	return dotF16Scalar(q, rec)
+}
+
+// L2F16 is the squared Euclidean distance of q and a record of half floats, 2·len(q) bytes.
+func L2F16(q []float32, rec []byte) float32 {
+	rec = rec[:2*len(q)]
+	return l2F16Scalar(q, rec)
+}
+
+// DotU8 is the dot product of q and the record of len(q) bytes whose component u stands for lo + step·u.
+func DotU8(q []float32, rec []byte, lo, step float32) float32 {
+	rec = rec[:len(q)]
+	return dotU8Scalar(q, rec, lo, step)
+}
+
+// L2U8 is the squared Euclidean distance of q and the record of len(q) bytes whose component u stands for lo + step·u.
+func L2U8(q []float32, rec []byte, lo, step float32) float32 {
+	rec = rec[:len(q)]
+	return l2U8Scalar(q, rec, lo, step)
+}
+
+// EncodeF16 writes v as half floats to the first 2·len(v) bytes of dst, rounded to the nearest, ties to even. What is
+// too large becomes an infinity; a NaN stays one and becomes quiet.
+func EncodeF16(dst []byte, v []float32) {
+	dst = dst[:2*len(v)]
+	encodeF16Scalar(dst, v)
+}
+
+// DecodeF16 sets dst to the half floats at the start of rec, which holds 2·len(dst) bytes. A NaN becomes quiet.
+func DecodeF16(dst []float32, rec []byte) {
+	rec = rec[:2*len(dst)]
+	decodeF16Scalar(dst, rec)
+}
+
+// MaxI8 is the largest length [DotI8] takes. A product of two int8 is 2^14 at most, so a sum of 2^16 is 2^30 at most
+// and no partial sum leaves the range of int32.
+const MaxI8 = 1 << 16
+
+// DotI8 is the exact dot product of a and b. It panics if a has more than MaxI8 components.
+func DotI8(a, b []int8) int32 {
+	checkI8(len(a))
+	b = b[:len(a)]
+	return dotI8Scalar(a, b)
+}
+
+// DotI8List sets out[i] to the exact dot product of q and the len(q) components of codes that begin at
+// stride·ids[i]. It is faster than as many calls of [DotI8]. It panics if q has more than MaxI8 components, if stride
+// is negative, if out is shorter than ids, or if a code does not lie within codes.
+func DotI8List(q, codes []int8, stride int, ids []uint32, out []int32) {
+	checkI8(len(q))
+	out = out[:len(ids)]
+	for i, id := range ids {
+		out[i] = dotI8Scalar(q, codes[stride*int(id):][:len(q)])
+	}
+}
+
+func checkI8(n int) {
+	if n > MaxI8 {
+		panic("kernel: more than 65,536 int8 components")
+	}
+}
+
+// Int8s is b seen as signed bytes, without a copy.
+func Int8s(b []byte) []int8 {
+	return unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(b))), len(b))
+}
+
+// Hamming is the number of bits in which a and the first len(a) bytes of b differ.
+func Hamming(a, b []byte) int {
+	b = b[:len(a)]
+	return hammingScalar(a, b)
+}
