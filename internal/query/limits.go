@@ -12,13 +12,16 @@ type Limits struct {
 	Nodes     int // 256, of all kinds
 	Clauses   int // 512, children of all Bool nodes together
 	TextBytes int // 65536: length of a query string; of a tree its texts, bounds and field names
+
+	Values     int // 65536, values of all Terms nodes together
+	ValueBytes int // 4 MiB, bytes of those; in a query string TextBytes counts them too
 }
 
 func (l Limits) withDefaults() Limits {
 	for _, d := range []struct {
 		v    *int
 		deft int
-	}{{&l.Depth, 32}, {&l.Nodes, 256}, {&l.Clauses, 512}, {&l.TextBytes, 65_536}} {
+	}{{&l.Depth, 32}, {&l.Nodes, 256}, {&l.Clauses, 512}, {&l.TextBytes, 65_536}, {&l.Values, 65_536}, {&l.ValueBytes, 4 << 20}} {
 		if *d.v <= 0 {
 			*d.v = d.deft
 		}
@@ -32,6 +35,8 @@ const (
 	LimitNodes   = "node count"
 	LimitClauses = "clause count"
 	LimitText    = "text bytes"
+	LimitValues  = "value count"
+	LimitBytes   = "value bytes"
 )
 
 // LimitError says which limit a query breaks. Counting stops there, so Got may be less than the whole.
@@ -58,6 +63,7 @@ func Check(n Node, l Limits) error {
 type checker struct {
 	lim                  Limits
 	nodes, clauses, text int
+	values, bytes        int
 }
 
 func (c *checker) node(n Node, depth int) error {
@@ -94,6 +100,23 @@ func (c *checker) node(n Node, depth int) error {
 					c.text += len(b.Value)
 				}
 			}
+		}
+	case *Terms:
+		if missing = n == nil; missing {
+			break
+		}
+		if n.Field == "" {
+			return fmt.Errorf("%w: exact values need a field", ErrMalformed)
+		}
+		c.text += len(n.Field)
+		if c.values += len(n.Values); c.values > c.lim.Values {
+			return &LimitError{What: LimitValues, Limit: c.lim.Values, Got: c.values, Position: -1}
+		}
+		for _, v := range n.Values {
+			c.bytes += len(v)
+		}
+		if c.bytes > c.lim.ValueBytes {
+			return &LimitError{What: LimitBytes, Limit: c.lim.ValueBytes, Got: c.bytes, Position: -1}
 		}
 	case *Exists:
 		if missing = n == nil; !missing {

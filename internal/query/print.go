@@ -51,6 +51,17 @@ func (n *Range) String() string {
 	return fieldPrefix(n.Field) + open + lo + " TO " + hi + end
 }
 
+func (n *Terms) String() string {
+	if len(n.Values) == 1 {
+		return fieldPrefix(n.Field) + "=" + quoteText(n.Values[0])
+	}
+	parts := make([]string, len(n.Values))
+	for i, v := range n.Values {
+		parts[i] = quoteText(v)
+	}
+	return fieldPrefix(n.Field) + "=(" + strings.Join(parts, " ") + ")"
+}
+
 func (n *Boost) String() string {
 	q := operand(n.Query)
 	if _, ok := n.Query.(*Boost); ok {
@@ -154,6 +165,8 @@ func Fields(n Node) []string {
 		case *Prefix:
 			name = n.Field
 		case *Range:
+			name = n.Field
+		case *Terms:
 			name = n.Field
 		case *Exists:
 			name = n.Field

@@ -41,6 +41,13 @@ type (
 		Min, Max *Bound
 	}
 
+	// Terms matches documents whose column holds one of the values exactly: text byte by byte as it was written, numbers and dates
+	// by value, converted as the bounds of a Range are. It scores 1; without values it matches nothing.
+	Terms struct {
+		Field  string
+		Values []string
+	}
+
 	// Exists matches documents that have a value for the field. It scores 1.
 	Exists struct{ Field string }
 
@@ -70,6 +77,7 @@ func (*Match) node()  {}
 func (*Phrase) node() {}
 func (*Prefix) node() {}
 func (*Range) node()  {}
+func (*Terms) node()  {}
 func (*Exists) node() {}
 func (*All) node()    {}
 func (*Bool) node()   {}

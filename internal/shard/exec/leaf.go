@@ -102,6 +102,20 @@ type Request struct {
 	NoKeys bool
 	// Exhaustive turns pruning off: every match is scored. The answer is the same.
 	Exhaustive bool
+
+	// Filters narrow the answer and its total to the documents that each of them finds; they change no score and no statistics.
+	Filters []query.Node
+	// Cache keeps the documents of filters that recur; nil evaluates every filter each time.
+	Cache *FilterCache
+	// Sort is the order of the answer; empty means by score descending. Equals stand by id ascending, always.
+	Sort []SortKey
+	// After leaves out every document up to and including the one it describes. Offset counts from there; totals do not change.
+	After *After
+	// NoScores leaves Hit.Score 0 where the order does not need scores, and saves the statistics. Without it the scores of the returned
+	// hits are computed, those of no other document.
+	NoScores bool
+	// Trace, where not nil, receives how each leaf was searched.
+	Trace *Trace
 }
 
 // Hit is one document of an answer.
@@ -110,6 +124,8 @@ type Hit struct {
 	Doc   uint32
 	Score float32
 	Key   string
+	// Sort holds the document's value for each key of Request.Sort; nil when that is empty.
+	Sort []SortValue
 }
 
 // Total relations.
