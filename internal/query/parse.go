@@ -46,9 +46,10 @@ func (e *SyntaxError) Error() string {
 //	chain    = operand { "AND" operand }
 //	operand  = "NOT" operand | [ "+" | "-" ] primary
 //	primary  = ( "(" items ")" | value | field ":" value | "_exists_:" field | "*" | "*:*" ) [ "^" number ]
-//	value    = word [ "*" ] | '"' text '"' [ "~" digits ] | field only: "(" items ")" | range | "*" | compare bound
+//	value    = word [ "*" ] | '"' text '"' [ "~" digits ] | field only: "(" items ")" | range | "*" | compare bound | "=" exact
 //	range    = ( "[" | "{" ) bound "TO" bound ( "]" | "}" ),  bound = word | '"' text '"' | "*"
 //	compare  = ">" | ">=" | "<" | "<="
+//	exact    = element | "(" element { element } ")",  element = word | '"' text '"'
 //
 // AND binds tighter than OR. Operands side by side are ORed; with the default operator And they are a chain, as if AND stood between
 // them. In a list of ORed items +x has to match, -x must not, and so must not x in NOT x where it stands side by side with others:
@@ -57,10 +58,10 @@ func (e *SyntaxError) Error() string {
 //
 // field:( … ) gives the field to everything inside that names no other. A word goes on to the next white space or one of
 // ( ) " [ ] { } ^ : ~ *, each of which (and any other character) stands for itself behind a backslash; behind "field:" a colon is part
-// of the word. +, -, < and > mean something only at the start of an operand, AND, OR, NOT and TO only as words of their own, in
+// of the word. +, -, <, > and = mean something only at the start of an operand, AND, OR, NOT and TO only as words of their own, in
 // capitals. Fuzzy words (word~) and wildcards inside of words are not part of the language.
 //
-// Words become Term, quoted texts Phrase, word* Prefix, field:* Exists, the rest what it says. A list of one is its only element. For
+// Words become Term, quoted texts Phrase, word* Prefix, field:* Exists, field:="text" Terms, the rest what it says. A list of one is its only element. For
 // every tree t that Parse returns, Parse(t.String()) with the default operator Or equals t.
 //
 // Limits are enforced while reading: the length first, then depth and count, before any memory is taken for what exceeds them.
@@ -96,14 +97,15 @@ func Parse(q string, o ParseOptions) (Node, error) {
 }
 
 type parser struct {
-	q     string
-	pos   int
-	and   bool   // operands side by side are a chain
-	field string // of the field:( … ) around pos
-	lim   Limits
-	depth int // open parentheses and NOTs
-	nodes int
-	start int // where the operand begins
+	q      string
+	pos    int
+	and    bool   // operands side by side are a chain
+	field  string // of the field:( … ) around pos
+	lim    Limits
+	depth  int // open parentheses and NOTs
+	nodes  int
+	start  int // where the operand begins
+	exacts int // values of Terms
 
 	positions map[Node]int // of leaves, nil when not wanted
 }
@@ -325,7 +327,7 @@ func (p *parser) primary() (Node, error) {
 	}
 	if p.field != "" {
 		switch p.peek() {
-		case '[', '{', '<', '>', '*':
+		case '[', '{', '<', '>', '=', '*':
 			return p.value(p.field, false)
 		}
 	}
@@ -427,6 +429,8 @@ func (p *parser) value(field string, direct bool) (Node, error) {
 		return p.interval(field)
 	case '<', '>':
 		return p.comparison(field)
+	case '=':
+		return p.exact(field)
 	case '*':
 		if !p.delimited(p.pos + 1) {
 			return nil, p.expected("letters before \"*\": a word may end in it, not begin with it")
@@ -735,4 +739,48 @@ func (p *parser) comparison(field string) (Node, error) {
 		return p.boosted(&Range{Field: field, Min: b})
 	}
 	return p.boosted(&Range{Field: field, Max: b})
+}
+
+// exact reads what stands behind "field:=": one value, or several in parentheses.
+func (p *parser) exact(field string) (Node, error) {
+	p.pos++
+	t := &Terms{Field: field}
+	if p.peek() != '(' {
+		if err := p.element(t, "a value right behind \"=\""); err != nil {
+			return nil, err
+		}
+		return p.boosted(t)
+	}
+	p.pos++
+	for p.space(); p.peek() != ')' || len(t.Values) == 0; p.space() {
+		if err := p.element(t, "a value, a text in quotes or \")\""); err != nil {
+			return nil, err
+		}
+	}
+	p.pos++
+	return p.boosted(t)
+}
+
+// element reads one value of Terms.
+func (p *parser) element(t *Terms, want string) error {
+	if p.exacts++; p.exacts > p.lim.Values {
+		return &LimitError{What: LimitValues, Limit: p.lim.Values, Got: p.exacts, Position: p.pos}
+	}
+	if p.peek() == '"' {
+		text, err := p.quoted()
+		t.Values = append(t.Values, text)
+		return err
+	}
+	w, err := p.word(true)
+	switch {
+	case err != nil:
+		return err
+	case w.text == "":
+		return p.expected(want)
+	case w.prefix:
+		p.pos--
+		return p.expected("the end of the value (write \\* for the character itself)")
+	}
+	t.Values = append(t.Values, w.text)
+	return nil
 }

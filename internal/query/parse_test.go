@@ -34,6 +34,8 @@ func tree(n Node) string {
 		return fmt.Sprintf("range(%q %s, %s)", n.Field, bound(n.Min), bound(n.Max))
 	case *Exists:
 		return fmt.Sprintf("exists(%q)", n.Field)
+	case *Terms:
+		return fmt.Sprintf("terms(%q %q)", n.Field, n.Values)
 	case *All:
 		return "all"
 	case *Boost:
@@ -136,6 +138,8 @@ func TestLimits(t *testing.T) {
 		{"NOT", many(1_000_000, "NOT "), big, LimitDepth, 33},
 		{"signs", many(1_000_000, "+("), big, LimitDepth, 33},
 		{"words", many(1_000_000, "a "), big, LimitNodes, 257},
+		{"values", "f:=(" + many(70_000, "a ") + ")", big, LimitValues, 65_537},
+		{"value bytes", "f:=" + many(5<<20, "a"), big, LimitBytes, 5 << 20},
 		{"AND", many(1_000_000, "a AND ") + "a", big, LimitNodes, 257},
 		{"nodes", many(256, "a "), Limits{}, LimitNodes, 257}, // with the Bool above them
 		{"clauses", many(255, "a "), Limits{Clauses: 254}, LimitClauses, 255},
@@ -182,7 +186,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	var none *Term
-	for name, n := range map[string]Node{"nil": nil, "typed nil": none, "child": &Bool{Must: []Node{nil}}, "boost": &Boost{Factor: 1}, "infinite": &Boost{Query: &All{}, Factor: inf()}} {
+	for name, n := range map[string]Node{"nil": nil, "typed nil": none, "child": &Bool{Must: []Node{nil}}, "boost": &Boost{Factor: 1}, "infinite": &Boost{Query: &All{}, Factor: inf()}, "no field": &Terms{Values: []string{"a"}}, "no terms": (*Terms)(nil)} {
 		if err := Check(n, Limits{}); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -195,11 +199,11 @@ func TestCheck(t *testing.T) {
 func inf() float32 { f := float32(3e38); return f * 10 }
 
 func TestFields(t *testing.T) {
-	n, err := Parse(`b:x a:(y c:z*) w "p" _exists_:d e:[1 TO 2] -b:q f:*^2`, ParseOptions{})
+	n, err := Parse(`b:x a:(y c:z*) w "p" _exists_:d e:[1 TO 2] -b:q f:*^2 g:="h i"`, ParseOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"a", "b", "c", "d", "e", "f"}, Fields(n)); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b", "c", "d", "e", "f", "g"}, Fields(n)); diff != "" {
 		t.Error(diff)
 	}
 	if got := (&Bool{Filter: []Node{&Match{Field: "m", Text: "x y", All: true, MaxTerms: 3}}}).String(); got != `#m:match("x y", all, max_terms 3)` {
@@ -209,12 +213,12 @@ func TestFields(t *testing.T) {
 
 // drawTree makes a tree of the form that Parse returns.
 func drawTree(t *rapid.T, depth int) Node {
-	text := rapid.OneOf(rapid.StringN(1, 6, -1), rapid.SampledFrom([]string{"AND", "OR", "NOT", "TO", "*", "-a", "+", ">=1", "_exists_", "a:b", `\`, `"`, "a b", "日本", "x*", "~2", "^"}))
+	text := rapid.OneOf(rapid.StringN(1, 6, -1), rapid.SampledFrom([]string{"AND", "OR", "NOT", "TO", "*", "-a", "+", ">=1", "=1", "_exists_", "a:b", `\`, `"`, "a b", "日本", "x*", "~2", "^"}))
 	field := rapid.OneOf(rapid.Just(""), rapid.SampledFrom([]string{"title", "a.b", "_exists_", "AND", "-x", "with space", "c:d"}))
 	named := rapid.SampledFrom([]string{"title", "a.b", "_exists_", "OR", "日"})
-	kinds := 9
+	kinds := 10
 	if depth == 0 {
-		kinds = 6
+		kinds = 7
 	}
 	switch rapid.IntRange(0, kinds-1).Draw(t, "kind") {
 	case 0:
@@ -237,6 +241,8 @@ func drawTree(t *rapid.T, depth int) Node {
 	case 5:
 		return &All{}
 	case 6:
+		return &Terms{Field: named.Draw(t, "field"), Values: rapid.SliceOfN(rapid.OneOf(rapid.String(), text), 1, 3).Draw(t, "values")}
+	case 7:
 		return &Boost{Query: drawTree(t, depth-1), Factor: rapid.Float32Range(-1e30, 1e30).Draw(t, "factor")}
 	}
 	b := &Bool{}
@@ -270,7 +276,7 @@ func TestPrintThenParse(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, q := range []string{
-		`title:(a OR "b c"~2 -d*)^2 AND NOT n:[1 TO *} _exists_:x f:* *:* \* n:>=5`, `a OR NOT b`, `+a -b c`, `((a))`, `f:{"x y" TO \]]`, `a^1e-7`, "a\u3000b",
+		`title:(a OR "b c"~2 -d*)^2 AND NOT n:[1 TO *} _exists_:x f:* *:* \* n:>=5`, `f:="a b" g:=(x "y z" \*)^2 h:(=a OR [1 TO 2]) \=`, `a OR NOT b`, `+a -b c`, `((a))`, `f:{"x y" TO \]]`, `a^1e-7`, "a\u3000b",
 	} {
 		f.Add(q, false)
 		f.Add(q, true)

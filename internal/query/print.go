@@ -105,7 +105,7 @@ func escapeWord(text string, value bool) string {
 		len(text) > 1 && text[0] == '!'
 	for i, r := range text {
 		switch {
-		case i == 0 && (reserved || r == '+' || r == '-' || value && (r == '<' || r == '>')), endsWord(r), r == '\\', r == '?' && i > 0:
+		case i == 0 && (reserved || r == '+' || r == '-' || value && (r == '<' || r == '>' || r == '=')), endsWord(r), r == '\\', r == '?' && i > 0:
 			b.WriteByte('\\')
 		}
 		b.WriteRune(r)
