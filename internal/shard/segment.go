@@ -25,10 +25,14 @@ type segmentFile struct {
 	deaths deathCounts
 	refs   atomic.Int32 // >= 1 while in use
 	log    *slog.Logger
+	id     uint64 // of this process, never given twice
 }
 
+// segmentIDs numbers the segments that this process opened.
+var segmentIDs atomic.Uint64
+
 func newSegmentFile(meta store.Segment, r *segment.Reader, log *slog.Logger) *segmentFile {
-	f := &segmentFile{meta: meta, r: r, log: log}
+	f := &segmentFile{meta: meta, r: r, log: log, id: segmentIDs.Add(1)}
 	for _, m := range r.Fields() {
 		if m.Inverted {
 			f.text = append(f.text, m.ID)
@@ -178,6 +182,8 @@ func (l *segmentLeaf) StrColumn(field int) exec.StrColumn {
 	}
 	return nil
 }
+
+func (l *segmentLeaf) Identity() uint64 { return l.f.id }
 
 func (l *segmentLeaf) Key(doc uint32, dst []byte) []byte { return l.f.r.Key(doc, dst) }
 

@@ -41,6 +41,9 @@ type Leaf interface {
 	// NumColumn and StrColumn return a field's column; nil when the leaf has none.
 	NumColumn(field int) NumColumn
 	StrColumn(field int) StrColumn
+	// Identity is a number of the leaf's set of documents, dead or not, that no other set of this process ever has: the same for every
+	// snapshot of a segment. 0 for a set that still changes, as a memtable does.
+	Identity() uint64
 	// Key appends the primary key of a document to dst.
 	Key(doc uint32, dst []byte) []byte
 	// Source appends the stored source of a document to dst; nil if none is kept.

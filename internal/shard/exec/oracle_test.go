@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weft-search/weft/internal/query"
@@ -181,6 +182,7 @@ func (l *memLeaf) StrColumn(f int) StrColumn {
 func (l *memLeaf) Key(d uint32, dst []byte) []byte             { return append(dst, l.docs[d].key...) }
 func (l *memLeaf) Source(d uint32, dst []byte) ([]byte, error) { return dst, nil }
 func (l *memLeaf) Err() error                                  { return nil }
+func (l *memLeaf) Identity() uint64                            { return 0 }
 
 type memNums memLeaf
 
@@ -231,8 +233,11 @@ func (m *memStrs) Ords(d uint32, dst []uint32) []uint32 {
 // segLeaf is a real segment with its live documents.
 type segLeaf struct {
 	*segment.Reader
-	m *memLeaf // for what segments leave to their owner: live statistics
+	m  *memLeaf // for what segments leave to their owner: live statistics
+	id uint64
 }
+
+var segLeafIDs atomic.Uint64
 
 func newSegLeaf(t testing.TB, docs []tdoc, dead map[int]bool) *segLeaf {
 	docs = slices.Clone(docs)
@@ -302,12 +307,13 @@ func newSegLeaf(t testing.TB, docs []tdoc, dead map[int]bool) *segLeaf {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &segLeaf{r, m}
+	return &segLeaf{r, m, segLeafIDs.Add(1)}
 }
 
 func (l *segLeaf) Live() bitset.Set                  { return l.m.live }
 func (l *segLeaf) LiveDocs() uint32                  { return l.m.LiveDocs() }
 func (l *segLeaf) KeyOrdered() bool                  { return true }
+func (l *segLeaf) Identity() uint64                  { return l.id }
 func (l *segLeaf) FieldStats(f int) score.FieldStats { return l.m.FieldStats(f) }
 func (l *segLeaf) DocFreq(f int, tk []byte, check func(int) error) (uint64, error) {
 	return l.m.DocFreq(f, tk, check)

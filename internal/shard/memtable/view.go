@@ -90,6 +90,9 @@ func (v *View) Dead() int { return len(v.killed) }
 // KeyOrdered is false: documents stand in order of arrival.
 func (v *View) KeyOrdered() bool { return false }
 
+// Identity is 0: the documents of a memtable have no number.
+func (v *View) Identity() uint64 { return 0 }
+
 // Err is always nil.
 func (v *View) Err() error { return nil }
 
