@@ -44,15 +44,15 @@ func decodeF16AVX2(dst *float32, rec *byte, n int)
 //go:noescape
 func encodeF16AVX2(dst *byte, v *float32, n int)
 
-// dotI8 with n of 32 or more; false if a has a -128.
+// dotI8 with n of 16 or more.
 //
 //go:noescape
-func dotI8AVX2(a, b *int8, n int) (sum int32, ok bool)
+func dotI8AVX2(a, b *int8, n int) int32
 
-// dotI8 of a and four others, with n of 32 or more; false if a has a -128.
+// dotI8 of a and four others, with n of 16 or more.
 //
 //go:noescape
-func dotI8x4AVX2(a, b0, b1, b2, b3 *int8, n int, sums *[4]int32) (ok bool)
+func dotI8x4AVX2(a, b0, b1, b2, b3 *int8, n int, sums *[4]int32)
 
 // hamming with n a multiple of 8, 32 or more.
 //

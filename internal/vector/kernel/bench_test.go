@@ -40,7 +40,7 @@ func BenchmarkKernels(b *testing.B) {
 		EncodeF16(half, v)
 		codes := make([]byte, 64*n)
 		for i := range codes {
-			codes[i] = byte(int8(rng.IntN(255) - 127))
+			codes[i] = byte(rng.Uint32())
 		}
 		qc := Int8s(codes[:n])
 		ids := []uint32{5, 9, 2, 11, 63, 30, 21, 40, 1, 3, 17, 60, 33, 44, 50, 8}

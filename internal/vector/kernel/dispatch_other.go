@@ -13,6 +13,6 @@ func dotU8AVX2(*float32, *byte, int, float32, float32) float32 { return 0 }
 func l2U8AVX2(*float32, *byte, int, float32, float32) float32  { return 0 }
 func decodeF16AVX2(*float32, *byte, int)                       {}
 func encodeF16AVX2(*byte, *float32, int)                       {}
-func dotI8AVX2(*int8, *int8, int) (int32, bool)                { return 0, false }
-func dotI8x4AVX2(_, _, _, _, _ *int8, _ int, _ *[4]int32) bool { return false }
+func dotI8AVX2(_, _ *int8, _ int) int32                        { return 0 }
+func dotI8x4AVX2(_, _, _, _, _ *int8, _ int, _ *[4]int32)      {}
 func hammingAVX2(_, _ *byte, _ int) int                        { return 0 }

@@ -215,25 +215,20 @@ func halves(o *out) {
 	}
 }
 
-// signed writes the dot product of signed bytes, of one code or of four codes against a, n of 32 or more.
+// signed writes the dot product of signed bytes, of one code or of four codes against a, n of 16 or more. Both sides
+// are widened to 16 bits; VPMADDWD multiplies and adds pairs, exactly. (VPMADDUBSW, which needs no widening, saturates
+// where both sides have a -128, and gains less than a tenth.) Registers:
 //
-// VPMADDUBSW multiplies unsigned by signed bytes and adds pairs, with saturation at 16 bits. It is given |b| and a
-// with the sign of b, whose product is a·b. This holds, and no pair saturates, if a has no -128: 2·128·127 < 2^15. A
-// -128 of a is looked for on the way; if there is one, the result is not to be used. Registers:
-//
-//	SI a    R8-R11 the codes    CX components left    DX components done    Y0-Y3 sums    Y4-Y11 scratch
-//	Y13 16-bit ones    Y14 the places where a was -128    Y15 -128
+//	SI a    R8-R11 the codes    CX components left    DX components done    Y0-Y3 sums    Y4-Y8 scratch
 func signed(o *out, codes int) {
 	ptr := []string{"R8", "R9", "R10", "R11"}[:codes]
-	ok := "ok+28(FP)"
 	if codes == 1 {
-		o.begin("dotI8AVX2", "a, b *int8, n int", "(sum int32, ok bool)", 29, "dotI8 with n of 32 or more; false if a has a -128.")
+		o.begin("dotI8AVX2", "a, b *int8, n int", "int32", 28, "dotI8 with n of 16 or more.")
 		o.ins("MOVQ a+0(FP), SI")
 		o.ins("MOVQ b+8(FP), R8")
 		o.ins("MOVQ n+16(FP), CX")
 	} else {
-		ok = "ok+56(FP)"
-		o.begin("dotI8x4AVX2", "a, b0, b1, b2, b3 *int8, n int, sums *[4]int32", "(ok bool)", 57, "dotI8 of a and four others, with n of 32 or more; false if a has a -128.")
+		o.begin("dotI8x4AVX2", "a, b0, b1, b2, b3 *int8, n int, sums *[4]int32", "", 56, "dotI8 of a and four others, with n of 16 or more.")
 		o.ins("MOVQ a+0(FP), SI")
 		for i, p := range ptr {
 			o.ins("MOVQ b%d+%d(FP), %s", i, 8+8*i, p)
@@ -241,48 +236,54 @@ func signed(o *out, codes int) {
 		o.ins("MOVQ n+40(FP), CX")
 		o.ins("MOVQ sums+48(FP), DI")
 	}
-	for r := range codes {
+	for r := range 4 {
 		o.ins("VPXOR Y%d, Y%d, Y%d", r, r, r)
 	}
-	o.ins("VPCMPEQW Y13, Y13, Y13")
-	o.ins("VPABSW Y13, Y13")
-	o.ins("VPXOR Y14, Y14, Y14")
-	o.ins("VMOVDQU least<>(SB), Y15")
 	o.ins("XORQ DX, DX")
-	// step takes the 32 components from DX on, those of a being in Y4.
-	step := func() {
-		o.ins("VPCMPEQB Y15, Y4, Y5")
-		o.ins("VPOR Y5, Y14, Y14")
+	// step takes the 16 components at off behind DX, those of a being in Y4; the blocks of one code go to two sums in turn.
+	step := func(off int) {
 		for i, p := range ptr {
-			o.ins("VMOVDQU (%s)(DX*1), Y%d", p, 5+i)
-		}
-		for i := range ptr {
-			y := 5 + i
-			o.ins("VPABSB Y%d, Y9", y)
-			o.ins("VPSIGNB Y%d, Y4, Y%d", y, y)
-			o.ins("VPMADDUBSW Y%d, Y9, Y%d", y, y)
-			o.ins("VPMADDWD Y13, Y%d, Y%d", y, y)
-			o.ins("VPADDD Y%d, Y%d, Y%d", y, i, i)
+			acc := i
+			if codes == 1 {
+				acc = off / 16
+			}
+			o.ins("VPMOVSXBW %d(%s)(DX*1), Y%d", off, p, 5+i)
+			o.ins("VPMADDWD Y4, Y%d, Y%d", 5+i, 5+i)
+			o.ins("VPADDD Y%d, Y%d, Y%d", 5+i, acc, acc)
 		}
 	}
+	o.ins("SUBQ $32, CX")
+	o.ins("JLT block")
 	o.ins("PCALIGN $32")
 	o.label("loop")
-	o.ins("VMOVDQU (SI)(DX*1), Y4")
-	step()
+	for _, off := range []int{0, 16} {
+		o.ins("VPMOVSXBW %d(SI)(DX*1), Y4", off)
+		step(off)
+	}
 	o.ins("ADDQ $32, DX")
 	o.ins("SUBQ $32, CX")
-	o.ins("CMPQ CX, $32")
 	o.ins("JGE loop")
+	o.label("block")
+	o.ins("ADDQ $32, CX")
+	o.ins("CMPQ CX, $16")
+	o.ins("JLT last")
+	o.ins("VPMOVSXBW (SI)(DX*1), Y4")
+	step(0)
+	o.ins("ADDQ $16, DX")
+	o.ins("SUBQ $16, CX")
+	o.label("last")
 	o.ins("TESTQ CX, CX")
 	o.ins("JEQ sum")
-	// Fewer than 32 left: the 32 that end at the end, with zeros in a for those seen before.
-	o.ins("LEAQ -32(DX)(CX*1), DX")
+	// Fewer than 16 left: the 16 that end at the end, with zeros in a for those seen before.
+	o.ins("LEAQ -16(DX)(CX*1), DX")
 	o.ins("LEAQ upper<>(SB), BX")
-	o.ins("VMOVDQU (BX)(CX*1), Y4")
-	o.ins("VPAND (SI)(DX*1), Y4, Y4")
-	step()
+	o.ins("VMOVDQU (BX)(CX*1), X4")
+	o.ins("VPAND (SI)(DX*1), X4, X4")
+	o.ins("VPMOVSXBW X4, Y4")
+	step(0)
 	o.label("sum")
 	if codes == 1 {
+		o.ins("VPADDD Y1, Y0, Y0")
 		o.ins("VEXTRACTI128 $1, Y0, X1")
 		o.ins("VPADDD X1, X0, X0")
 		o.ins("VPSHUFD $0xee, X0, X1")
@@ -290,7 +291,7 @@ func signed(o *out, codes int) {
 		o.ins("VPSHUFD $0x55, X0, X1")
 		o.ins("VPADDD X1, X0, X0")
 		o.ins("VMOVD X0, AX")
-		o.ins("MOVL AX, sum+24(FP)")
+		o.ins("MOVL AX, ret+24(FP)")
 	} else {
 		o.ins("VPHADDD Y1, Y0, Y0")
 		o.ins("VPHADDD Y3, Y2, Y2")
@@ -299,8 +300,6 @@ func signed(o *out, codes int) {
 		o.ins("VPADDD X1, X0, X0")
 		o.ins("VMOVDQU X0, (DI)")
 	}
-	o.ins("VPTEST Y14, Y14")
-	o.ins("SETEQ %s", ok)
 	o.ins("VZEROUPPER")
 	o.ins("RET")
 }
@@ -381,9 +380,8 @@ func write() (stubs, asm []byte, err error) {
 		down = append(down, byte(i))
 	}
 	o.data("down", append(down, bytes.Repeat([]byte{0x80}, 16)...))
-	// upper from r on is a mask of the last r of 32 bytes.
-	o.data("upper", append(make([]byte, 32), bytes.Repeat([]byte{0xff}, 32)...))
-	o.data("least", bytes.Repeat([]byte{0x80}, 32))
+	// upper from r on is a mask of the last r of 16 bytes.
+	o.data("upper", append(make([]byte, 16), bytes.Repeat([]byte{0xff}, 16)...))
 	nibbles := []byte{0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4}
 	o.data("nibbles", append(nibbles, nibbles...))
 	o.data("low", bytes.Repeat([]byte{0x0f}, 32))
