@@ -63,11 +63,12 @@ const (
 	MaxPercents     = 100       // of one percentiles aggregation
 	MaxSize         = 1_000_000 // of one terms aggregation
 	MaxNameBytes    = 128       // of the name of an aggregation
+	MaxFieldBytes   = 512       // of the name of a field
 	MaxSourceBytes  = 1 << 20   // of the text of a request
 	DefaultSize     = 10        // of a terms aggregation that gives none
 )
 
-// Limits of states, where Limits says nothing else.
+// Limits of states, where Options says nothing else.
 const (
 	DefaultBuckets    = 100_000   // of a histogram, empty ones between the first and the last included
 	DefaultStateBytes = 128 << 20 // of a State, by the reckoning of FORMAT.md
@@ -80,20 +81,23 @@ const (
 	ExactValuesInBucket = 1_024
 )
 
-// Limits bound the states of a plan. A zero member means its default.
-type Limits struct {
+// Options bound the states of a plan. A zero member means its default.
+type Options struct {
 	Buckets    int // DefaultBuckets
 	StateBytes int // DefaultStateBytes
+	// AllowUnknown takes a field that the schema lacks for one without values. It is for the shards of an index that grows fields
+	// from documents: one that has not seen the field yet has nothing to add.
+	AllowUnknown bool
 }
 
-func (l Limits) withDefaults() Limits {
-	if l.Buckets <= 0 {
-		l.Buckets = DefaultBuckets
+func (o Options) withDefaults() Options {
+	if o.Buckets <= 0 {
+		o.Buckets = DefaultBuckets
 	}
-	if l.StateBytes <= 0 {
-		l.StateBytes = DefaultStateBytes
+	if o.StateBytes <= 0 {
+		o.StateBytes = DefaultStateBytes
 	}
-	return l
+	return o
 }
 
 // Code is the stable name of what is wrong with a request.
@@ -143,7 +147,7 @@ type Spec struct {
 	Size     int      // Terms: buckets returned at most, 0 = all
 	Interval string   // Histogram: a number above 0; DateHistogram: 1m, 1h, 1d, 1w, 1M, 1q or 1y
 	Ranges   []Span   // Range
-	Percents []string // Percentiles: decimal numbers from 0 to 100, as they are to stand in the answer
+	Percents []string // Percentiles: decimal numbers from 0 to 100, at most 12 digits behind the point
 	Filter   *Expr    // Filter: which documents; other kinds: only these documents count; nil = all
 	Aggs     []Spec   // for each bucket
 

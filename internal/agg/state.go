@@ -4,28 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"github.com/weft-search/weft/internal/schema"
 )
 
 var errUnfinished = errors.New("aggregations are not built in")
-
-// Parse reads the form that aggregations have in a URL: a comma list of name:kind(arguments), with at most MaxSourceBytes.
-func Parse(list string) ([]Spec, error) { return nil, errUnfinished }
-
-// ParseJSON reads the form that aggregations have in a JSON request.
-func ParseJSON(src []byte) ([]Spec, error) { return nil, errUnfinished }
-
-// Facets returns the aggregations that facets stand for: all terms of each field, named after it.
-func Facets(fields []string) ([]Spec, error) { return nil, errUnfinished }
-
-// Plan is a list of aggregations bound to the fields of a schema.
-type Plan struct{}
-
-// Bind checks the aggregations against a schema. Errors are *SpecError.
-func Bind(specs []Spec, sch *schema.Schema, lim Limits) (*Plan, error) { return nil, errUnfinished }
-
-// Filters lists the filters of the plan; Leaf.Filter is asked for them by position.
-func (p *Plan) Filters() []Expr { return nil }
 
 // NewState returns the state of no documents.
 func (p *Plan) NewState() *State { return &State{} }
@@ -49,10 +30,10 @@ func (s *State) AppendBinary(b []byte) []byte { return b }
 func (s *State) AppendPartials(b []byte) []byte { return b }
 
 // Decode reads the wire form of a state of these aggregations.
-func Decode(specs []Spec, lim Limits, b []byte) (*State, error) { return nil, errUnfinished }
+func Decode(specs []Spec, o Options, b []byte) (*State, error) { return nil, errUnfinished }
 
 // DecodePartials reads what AppendPartials wrote.
-func DecodePartials(specs []Spec, lim Limits, src []byte) (*State, error) {
+func DecodePartials(specs []Spec, o Options, src []byte) (*State, error) {
 	return nil, errUnfinished
 }
 
