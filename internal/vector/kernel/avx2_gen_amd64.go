@@ -54,6 +54,11 @@ func dotI8AVX2(a, b *int8, n int) int32
 //go:noescape
 func dotI8x4AVX2(a, b0, b1, b2, b3 *int8, n int, sums *[4]int32)
 
+// fetch4 asks the processor to bring the first 128 bytes of four codes near.
+//
+//go:noescape
+func fetch4(p0, p1, p2, p3 *int8)
+
 // hamming with n a multiple of 8, 32 or more.
 //
 //go:noescape

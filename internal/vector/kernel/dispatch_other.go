@@ -15,4 +15,5 @@ func decodeF16AVX2(*float32, *byte, int)                       {}
 func encodeF16AVX2(*byte, *float32, int)                       {}
 func dotI8AVX2(_, _ *int8, _ int) int32                        { return 0 }
 func dotI8x4AVX2(_, _, _, _, _ *int8, _ int, _ *[4]int32)      {}
+func fetch4(_, _, _, _ *int8)                                  {}
 func hammingAVX2(_, _ *byte, _ int) int                        { return 0 }

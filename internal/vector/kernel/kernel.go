@@ -150,26 +150,45 @@ func DotI8(a, b []int8) int32 {
 }
 
 // DotI8List sets out[i] to the exact dot product of q and the len(q) components of codes that begin at
-// stride·ids[i]. It is faster than as many calls of [DotI8]: four codes are taken at a time. It panics if q has more than MaxI8
-// components, if stride is negative, if out is shorter than ids, or if a code does not lie within codes.
+// stride·ids[i]. It takes half to a third of the time of as many calls of [DotI8]: four codes at a time, while those
+// that come next are fetched. It panics if q has more than MaxI8 components, if stride is negative, if out is shorter
+// than ids, or if a code does not lie within codes.
 func DotI8List(q, codes []int8, stride int, ids []uint32, out []int32) {
 	checkI8(len(q))
 	out = out[:len(ids)]
 	n := len(q)
-	i := 0
-	if useASM && n >= leastBytes {
-		for ; i <= len(ids)-4; i += 4 {
-			at := (*[4]uint32)(ids[i:])
-			b0 := codes[stride*int(at[0]):][:n]
-			b1 := codes[stride*int(at[1]):][:n]
-			b2 := codes[stride*int(at[2]):][:n]
-			b3 := codes[stride*int(at[3]):][:n]
-			dotI8x4AVX2(&q[0], &b0[0], &b1[0], &b2[0], &b3[0], n, (*[4]int32)(out[i:]))
+	if !useASM || n < leastBytes {
+		for i, id := range ids {
+			out[i] = dotI8Scalar(q, codes[stride*int(id):][:n])
 		}
+		return
 	}
-	for ; i < len(ids); i++ {
-		out[i] = DotI8(q, codes[stride*int(ids[i]):])
+	// So many codes are under way; more gained nothing for 128 components, in the last cache and out of it, and less
+	// lost a tenth.
+	const ahead = 8
+	for i := 0; i < ahead && i+4 <= len(ids); i += 4 {
+		at := (*[4]uint32)(ids[i:])
+		fetch4(&codes[stride*int(at[0])], &codes[stride*int(at[1])], &codes[stride*int(at[2])], &codes[stride*int(at[3])])
 	}
+	var rest [4]int32
+	for i := 0; i < len(ids); i += 4 {
+		if i+ahead+4 <= len(ids) {
+			at := (*[4]uint32)(ids[i+ahead:])
+			fetch4(&codes[stride*int(at[0])], &codes[stride*int(at[1])], &codes[stride*int(at[2])], &codes[stride*int(at[3])])
+		}
+		var at *[4]uint32
+		sums := &rest
+		if i+4 <= len(ids) {
+			at, sums = (*[4]uint32)(ids[i:]), (*[4]int32)(out[i:])
+		} else {
+			last := ids[len(ids)-1] // more than once, to make four
+			at = &[4]uint32{ids[i], ids[min(i+1, len(ids)-1)], last, last}
+		}
+		b0, b1 := codes[stride*int(at[0]):][:n], codes[stride*int(at[1]):][:n]
+		b2, b3 := codes[stride*int(at[2]):][:n], codes[stride*int(at[3]):][:n]
+		dotI8x4AVX2(&q[0], &b0[0], &b1[0], &b2[0], &b3[0], n, sums)
+	}
+	copy(out[len(out)&^3:], rest[:])
 }
 
 func checkI8(n int) {
