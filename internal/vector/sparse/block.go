@@ -1,0 +1,320 @@
+package sparse
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"unsafe"
+
+	"github.com/weft-search/weft/internal/vector"
+)
+
+// Vectors are listed in blocks, so that the accumulators of a search stay in the cache and the memory of a writer is bounded; see FORMAT.md.
+const (
+	blockVectors = 1 << 16 // an entry of a list has 16 bits
+	blockWeights = 1 << 22
+	shortList    = 256 // lists below this keep their weights
+	maxTiers     = 32
+	tierShare    = 16 // entries of a list for each of its tiers, until there are maxTiers
+)
+
+// block is a run of vectors with their lists.
+type block struct {
+	first, n int      // vectors
+	dims     []uint32 // ascending; nil if the block is not listed
+	places   []uint32 // where the list of each dimension begins in lists, and the end of the last
+	lists    []byte
+	listed   bool
+}
+
+// tier is a run of a list's entries whose weights are between two bounds, both taken on.
+type tier struct {
+	greatest, least float32
+	n               uint32
+}
+
+const tierSize = 12
+
+// list is the entries of one dimension by weight descending. A short one has the weight of each entry, others have tiers, in which
+// entries ascend.
+type list struct {
+	weights []float32
+	tiers   []tier
+	ords    []uint16 // entries: numbers of vectors within the block
+}
+
+func damaged(part, reason string) error { return &vector.CorruptError{Part: part, Reason: reason} }
+
+// list reads list i of the block.
+func (b *block) list(i int) (l list, err error) {
+	from, to := b.places[i], b.places[i+1]
+	p := b.lists[from:to] // places were checked
+	if len(p) < 4 {
+		return l, damaged("list", "it is shorter than its head")
+	}
+	df := int(le.Uint32(p))
+	p = p[4:]
+	switch {
+	case df == 0 || df > b.n:
+		return l, damaged("list", "it has no entries, or more than there are vectors")
+	case df < shortList:
+		if len(p) != align4(6*df) {
+			return l, damaged("list", "its entries do not fill it")
+		}
+		l.weights = viewF32(p[:4*df])
+		p = p[4*df:]
+		// The ends bound what is between, in a list that is whole.
+		if a, z := l.weights[0], l.weights[df-1]; a-a != 0 || z-z != 0 || a < z {
+			return list{}, damaged("list", "its weights do not descend")
+		}
+	default:
+		if len(p) < 4 {
+			return l, damaged("list", "it is shorter than its head")
+		}
+		n := int(le.Uint32(p))
+		p = p[4:]
+		if n < 1 || n > 2*maxTiers || len(p) != align4(tierSize*n+2*df) {
+			return l, damaged("list", "its tiers and entries do not fill it")
+		}
+		l.tiers = unsafe.Slice((*tier)(unsafe.Pointer(unsafe.SliceData(p))), n)
+		p = p[tierSize*n:]
+		sum, last := 0, float32(math.MaxFloat32)
+		for _, t := range l.tiers {
+			if !(last >= t.greatest && t.greatest >= t.least && t.least >= -math.MaxFloat32) || t.n == 0 || int(t.n) > df-sum {
+				return list{}, damaged("list", "its tiers are out of order")
+			}
+			sum, last = sum+int(t.n), t.least
+		}
+		if sum != df {
+			return list{}, damaged("list", "its tiers do not sum up to its entries")
+		}
+	}
+	l.ords = unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(p))), df)
+	return l, nil
+}
+
+func (l *list) greatest() float32 {
+	if l.weights != nil {
+		return l.weights[0]
+	}
+	return l.tiers[0].greatest
+}
+
+func (l *list) least() float32 {
+	if l.weights != nil {
+		return l.weights[len(l.weights)-1]
+	}
+	return l.tiers[len(l.tiers)-1].least
+}
+
+func viewU32(b []byte) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}
+
+func viewU64(b []byte) []uint64 {
+	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
+}
+
+func viewF32(b []byte) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}
+
+func align4(n int) int { return (n + 3) &^ 3 }
+
+func align8(n int) int { return (n + 7) &^ 7 }
+
+// blockWriter makes the lists of blocks. It keeps 8 bytes for each weight of a block.
+type blockWriter struct {
+	small []uint32          // by dimension below smallDims: weights, then where the next key goes
+	large map[uint32]uint32 // the same of other dimensions
+	dims  []uint32
+	keys  []uint64
+	b     []byte
+}
+
+const smallDims = 1 << 18
+
+// lists returns the lists of the block of n vectors whose records record gives, and the number of its dimensions. The bytes are valid until the
+// next call. It calls check now and then and ends with its error.
+func (w *blockWriter) lists(n int, record func(i int) []byte, check func() error) (b []byte, dims int, err error) {
+	if w.small == nil {
+		w.small, w.large = make([]uint32, smallDims), map[uint32]uint32{}
+	}
+	clear(w.small)
+	clear(w.large)
+	w.dims = w.dims[:0]
+	total := 0
+	for i := range n {
+		if i%4096 == 0 {
+			if err := check(); err != nil {
+				return nil, 0, err
+			}
+		}
+		v, ok := parse(record(i))
+		if !ok {
+			return nil, 0, errChanged
+		}
+		for j := range v.n {
+			if d := v.dim(j); d < smallDims {
+				w.small[d]++
+			} else {
+				w.large[d]++
+			}
+		}
+		total += v.n
+	}
+	for d, c := range w.small {
+		if c > 0 {
+			w.dims = append(w.dims, uint32(d))
+		}
+	}
+	from := len(w.dims)
+	for d := range w.large {
+		w.dims = append(w.dims, d)
+	}
+	slices.Sort(w.dims[from:])
+	at := uint32(0)
+	for _, d := range w.dims {
+		if d < smallDims {
+			w.small[d], at = at, at+w.small[d]
+		} else {
+			w.large[d], at = at, at+w.large[d]
+		}
+	}
+	w.keys = slices.Grow(w.keys[:0], total)[:total]
+	for i := range n {
+		if i%4096 == 0 {
+			if err := check(); err != nil {
+				return nil, 0, err
+			}
+		}
+		v, ok := parse(record(i))
+		if !ok || v.n > total {
+			return nil, 0, errChanged
+		}
+		total -= v.n
+		for j := range v.n {
+			d, at := v.dim(j), uint32(0)
+			if d < smallDims {
+				at = w.small[d]
+				w.small[d]++
+			} else {
+				at = w.large[d]
+				w.large[d]++
+			}
+			if int(at) >= len(w.keys) {
+				return nil, 0, errChanged
+			}
+			w.keys[at] = keyOf(v.weight(j), i)
+		}
+	}
+
+	dims = len(w.dims)
+	head := align8(4*dims) + align8(4*dims+4)
+	b = slices.Grow(w.b[:0], head)[:head]
+	clear(b)
+	last := uint32(0)
+	for i, d := range w.dims {
+		if i%4096 == 0 {
+			if err := check(); err != nil {
+				return nil, 0, err
+			}
+		}
+		// Every key of the dimension has been placed, so the place of the next is their end.
+		end := w.large[d]
+		if d < smallDims {
+			end = w.small[d]
+		}
+		if end <= last || int(end) > len(w.keys) {
+			return nil, 0, errChanged
+		}
+		le.PutUint32(b[4*i:], d)
+		b = appendList(b, w.keys[last:end])
+		le.PutUint32(b[align8(4*dims)+4*i+4:], uint32(len(b)-head))
+		last = end
+	}
+	for len(b)%8 != 0 {
+		b = append(b, 0)
+	}
+	w.b = b
+	return b, dims, nil
+}
+
+var errChanged = errors.New("the records changed while they were written")
+
+// keyOf orders entries by weight descending, then by vector.
+func keyOf(w float32, ord int) uint64 {
+	u := math.Float32bits(w)
+	if u>>31 != 0 {
+		u = ^u
+	} else {
+		u |= 1 << 31
+	}
+	return uint64(^u)<<16 | uint64(ord)
+}
+
+// weightOf is the weight of a key.
+func weightOf(key uint64) float32 {
+	u := ^uint32(key >> 16)
+	if u>>31 != 0 {
+		return math.Float32frombits(u &^ (1 << 31))
+	}
+	return math.Float32frombits(^u)
+}
+
+// appendList appends the list of the entries with the given keys, which it sorts and overwrites.
+func appendList(b []byte, keys []uint64) []byte {
+	slices.Sort(keys)
+	df := len(keys)
+	b = le.AppendUint32(b, uint32(df))
+	if df < shortList {
+		for _, k := range keys {
+			b = le.AppendUint32(b, math.Float32bits(weightOf(k)))
+		}
+	} else {
+		b = le.AppendUint32(b, 0)
+		count := len(b)
+		hi, lo := float64(weightOf(keys[0])), float64(weightOf(keys[df-1]))
+		tiers := min(maxTiers, df/tierShare)
+		level := func(w float32) int {
+			l := 0
+			if hi > lo {
+				l = min(tiers-1, int((hi-float64(w))/(hi-lo)*float64(tiers)))
+			}
+			// A tier has weights of one sign only.
+			if w < 0 {
+				l += tiers
+			}
+			return l
+		}
+		n := uint32(0)
+		for i := 0; i < df; n++ {
+			greatest := weightOf(keys[i])
+			l, least, to := level(greatest), greatest, i+1
+			for ; to < df; to++ {
+				w := weightOf(keys[to])
+				if level(w) != l {
+					break
+				}
+				least = w
+			}
+			b = le.AppendUint32(b, math.Float32bits(greatest))
+			b = le.AppendUint32(b, math.Float32bits(least))
+			b = le.AppendUint32(b, uint32(to-i))
+			// Within a tier by vector alone.
+			for j := i; j < to; j++ {
+				keys[j] &= 1<<16 - 1
+			}
+			slices.Sort(keys[i:to])
+			i = to
+		}
+		le.PutUint32(b[count-4:], n)
+	}
+	for _, k := range keys {
+		b = le.AppendUint16(b, uint16(k))
+	}
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
