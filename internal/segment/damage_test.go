@@ -91,6 +91,12 @@ func exercise(r *Reader) {
 			c.Seek(buf)
 			c.Seek(nil)
 		}
+		if x, ok := r.Vectors(m.ID); ok {
+			exerciseVectors(x)
+		}
+		if x, ok := r.SparseVectors(m.ID); ok {
+			exerciseVectors(x)
+		}
 		list := func(p *Postings) {
 			imp = p.Impacts(-1, imp[:0])
 			for b := range min(p.Blocks(), 6) {
@@ -144,6 +150,20 @@ func exercise(r *Reader) {
 	}
 	if err := r.Err(); err != nil && !errors.Is(err, ErrCorrupt) {
 		panic(err)
+	}
+}
+
+func exerciseVectors(x interface {
+	vectorIndex
+	Range(doc uint32) (from, to int)
+},
+) {
+	for i := range min(x.Len(), 40) {
+		from, to := x.Range(x.Doc(i))
+		for j := from; j < min(to, from+5); j++ {
+			x.Record(j)
+		}
+		x.Record(i)
 	}
 }
 

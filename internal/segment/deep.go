@@ -12,7 +12,8 @@ import (
 // DeepVerify compares every checksum as Verify does and then reads all there is and compares what the format says twice or in a
 // certain order: strings of tables ascend and the indexes of tables lead to them; documents of lists ascend; lists, frequencies,
 // positions and lengths sum up to what the fields section counts; impacts bound every posting; ranges of column blocks are those of
-// their values; sets of documents agree with the columns beside them; the blocks of sources hold each document once. It finds
+// their values; sets of documents agree with the columns and vectors beside them; indexes of vectors are whole; the blocks of sources
+// hold each document once. It finds
 // what a fault in memory or in a program leaves under true checksums.
 //
 // It returns the first damage as a *CorruptError, or the error of ctx. It takes about as long as a merge of the segment and little
@@ -159,6 +160,18 @@ func (v *verifier) field(m *FieldMeta, p *fieldParts) error {
 	}
 	if p.num != nil {
 		if err := v.column(p.num, present(p.num.sec, true), nil); err != nil {
+			return err
+		}
+	}
+	if p.vec != nil {
+		s := v.r.find(tagVectors, uint32(m.ID))
+		if err := v.vectors(s, p.vec, p.set); err != nil {
+			return err
+		}
+	}
+	if p.spr != nil {
+		s := v.r.find(tagSparse, uint32(m.ID))
+		if err := v.vectors(s, p.spr, p.set); err != nil {
 			return err
 		}
 	}

@@ -58,7 +58,7 @@ func (d *describer) frame() {
 		for _, p := range []struct {
 			is   bool
 			name string
-		}{{m.Inverted, "inverted"}, {m.Positions, "positions"}, {m.Numbers, "numbers"}, {m.Strings, "strings"}, {m.Presence, "presence"}} {
+		}{{m.Inverted, "inverted"}, {m.Positions, "positions"}, {m.Numbers, "numbers"}, {m.Strings, "strings"}, {m.Presence, "presence"}, {m.Vectors, "vectors"}, {m.Sparse, "sparse"}} {
 			if p.is {
 				parts = append(parts, p.name)
 			}
@@ -112,6 +112,14 @@ func (d *describer) section(s *section) {
 	case tagPresence:
 		if parts.set != nil {
 			d.presence(parts.set)
+		}
+	case tagVectors:
+		if parts.vec != nil {
+			d.vectors(parts.vec)
+		}
+	case tagSparse:
+		if parts.spr != nil {
+			d.sparse(parts.spr)
 		}
 	case tagSources:
 		if d.r.sources != nil {

@@ -3,11 +3,13 @@ package segment
 // Format versions. One line for each, with what changed.
 //
 //	1  first version
+//	2  sections of vectors
 const (
 	// FormatVersion is the version that Writer writes and the newest that Reader reads.
-	FormatVersion = 1
-	// MinReaderVersion is written into new files: readers that know a lower FormatVersion refuse them.
-	MinReaderVersion = 1
+	FormatVersion = 2
+	// MinReaderVersion is written into new files: readers that know a lower FormatVersion refuse them. A reader of format 1 would
+	// lose the vectors in a merge.
+	MinReaderVersion = 2
 	// WriterVersion grows with changes of the writer that change bytes but not the format.
 	WriterVersion = 1
 )
@@ -65,11 +67,14 @@ const (
 	tagPresence tag = 9  // set of documents with a value
 	tagSources  tag = 10 // compressed sources
 	tagFields   tag = 11 // names and counts of the fields
+	tagVectors  tag = 12 // dense or binary vectors of one field, as package vector writes them
+	tagSparse   tag = 13 // sparse vectors of one field, as package vector/sparse writes them
 )
 
 var tagNames = [...]string{
 	tagKeys: "keys", tagCommit: "commit", tagPostings: "postings", tagTerms: "terms", tagLengths: "lengths",
 	tagNumbers: "numbers", tagStrings: "strings", tagOrdinals: "ordinals", tagPresence: "presence", tagSources: "sources", tagFields: "fields",
+	tagVectors: "vectors", tagSparse: "sparse",
 }
 
 func (t tag) String() string {
@@ -80,7 +85,9 @@ func (t tag) String() string {
 }
 
 // ofField tells whether sections of this kind belong to a field.
-func (t tag) ofField() bool { return t >= tagPostings && t <= tagPresence }
+func (t tag) ofField() bool {
+	return t >= tagPostings && t <= tagPresence || t == tagVectors || t == tagSparse
+}
 
 // flags of a field in the fields section
 const (
@@ -89,4 +96,6 @@ const (
 	flagNumbers
 	flagStrings
 	flagPresence
+	flagVectors
+	flagSparse
 )

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,6 +87,17 @@ func goldenModel() *model {
 	return m
 }
 
+// golden2Model is goldenModel with vectors of every kind, one field of them with a graph. It must never change either.
+func golden2Model() *model {
+	m := goldenModel()
+	m.fields = append(m.fields, vectorFields()...)
+	rng := rand.New(rand.NewPCG(2, 2))
+	for i := range m.docs {
+		m.docs[i].vecs = randomVectors(rng)
+	}
+	return m
+}
+
 func positions(n int, from, step uint32) []uint32 {
 	var p []uint32
 	for range n {
@@ -96,13 +108,18 @@ func positions(n int, from, step uint32) []uint32 {
 }
 
 // Files of every format version are opened for ever, and the writer still gives the bytes of its own. New golden files, and a
-// new name for them, come with a new FormatVersion. A new version of the compressor may change the sources section of v1.seg:
+// new name for them, come with a new FormatVersion. A new version of the compressor may change the sources section of the newest file:
 // then WriterVersion grows, the old file stays, and a new one is added.
 func TestGolden(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		m    *model
-	}{{"example", exampleModel()}, {"v1", goldenModel()}} {
+		old  bool // of a format before
+	}{{"example", exampleModel(), false}, {"v1", goldenModel(), true}, {"v2", golden2Model(), false}} {
+		if c.old {
+			checkOldGolden(t, c.name, c.m)
+			continue
+		}
 		b := c.m.bytes(t)
 		file := filepath.Join("testdata", c.name+".seg")
 		r, err := FromBytes(c.name, b)
@@ -142,6 +159,36 @@ func TestGolden(t *testing.T) {
 		if !bytes.Equal(text.Bytes(), wantText) {
 			t.Errorf("%s: Describe prints something else than %s.txt has; see the difference after -update", c.name, c.name)
 		}
+	}
+}
+
+// checkOldGolden opens a file that no writer makes any more, and merges it into one of the current format.
+func checkOldGolden(t *testing.T, name string, m *model) {
+	t.Helper()
+	r, err := Open(filepath.Join("testdata", name+".seg"), OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.check(t, r)
+	if err := r.DeepVerify(t.Context()); err != nil {
+		t.Error(err)
+	}
+	var text, merged bytes.Buffer
+	if err := Describe(&text, r); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(text.Bytes(), want) {
+		t.Errorf("%s: Describe prints something else than %s.txt has", name, name)
+	}
+	if _, _, err := Merge(t.Context(), &merged, []MergeSource{{R: r}}, MergeOptions{}); err != nil || !bytes.Equal(merged.Bytes(), m.bytes(t)) {
+		t.Errorf("%s: merged it differs from what a writer makes of its documents: %v", name, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

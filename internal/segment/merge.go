@@ -32,10 +32,12 @@ const NoDoc = 0xFFFFFFFF
 // Merge writes the live documents of the sources as one segment: the same bytes that a Writer makes of these documents. remap
 // tells for each source and document the new number, NoDoc if it was dropped.
 //
-// No key may be live in two sources (ErrDuplicateKey). A field that has positions in only some sources loses them.
+// No key may be live in two sources (ErrDuplicateKey). A field that has positions in only some sources loses them. Vectors of a field
+// must have been written with the same parameters (ErrOrder); their records are copied, their index is built anew.
 //
-// Memory: 4 bytes for each document of the sources, 2 for each new one, and one at a time: what a Writer takes for a field, or 12
-// bytes for each value and document of a column. When ctx ends, Merge returns its cause within a block of work.
+// Memory: 4 bytes for each document of the sources, 2 for each new one, and one at a time: what a Writer takes for a field, 12
+// bytes for each value and document of a column, or 8 bytes for each vector. When ctx ends, Merge returns its cause within a block of
+// work.
 func Merge(ctx context.Context, w io.Writer, sources []MergeSource, o MergeOptions) (Info, [][]uint32, error) {
 	if o.Limit != nil {
 		w = &limitedWriter{w, o.Limit}
@@ -126,7 +128,7 @@ func (m *merger) run() error {
 	if err := m.keys(fields); err != nil {
 		return err
 	}
-	for _, part := range []func(FieldMeta) error{m.inverted, m.numbers, m.strings, m.presence} {
+	for _, part := range []func(FieldMeta) error{m.inverted, m.numbers, m.strings, m.presence, m.vectors, m.sparse} {
 		for _, f := range fields {
 			if err := part(f); err != nil {
 				return fmt.Errorf("field %d: %w", f.ID, err)

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -19,13 +20,15 @@ type modelDoc struct {
 	text   map[int]map[string][]uint32 // field → term → positions
 	nums   map[int][]uint64
 	strs   map[int][]string
+	vecs   map[int][][]byte // values as package schema has them
 	source string
 }
 
 type modelField struct {
 	meta      FieldMeta
-	kind      byte // t text, n numbers, s strings
+	kind      byte // t text, n numbers, s strings, v dense or binary vectors, p sparse vectors
 	positions bool
+	decl      string // of a field of vectors, as SDL
 }
 
 type model struct {
@@ -130,6 +133,16 @@ func (m *model) write(w *Writer, noSources bool) (Info, error) {
 		}
 		w.Presence(f.meta.ID, docs)
 	}
+	for _, f := range m.fields {
+		if f.kind == 'v' {
+			w.Vectors(context.Background(), f.meta.ID, f.params(), m.records(f))
+		}
+	}
+	for _, f := range m.fields {
+		if f.kind == 'p' {
+			w.SparseVectors(context.Background(), f.meta.ID, f.sparseParams(), m.records(f))
+		}
+	}
 	if !noSources {
 		for _, d := range m.docs {
 			w.Source([]byte(d.source))
@@ -144,6 +157,8 @@ func (m *model) has(d int, f modelField) bool {
 		return len(m.docs[d].text[f.meta.ID]) > 0
 	case 'n':
 		return len(m.docs[d].nums[f.meta.ID]) > 0
+	case 'v', 'p':
+		return len(m.docs[d].vecs[f.meta.ID]) > 0
 	}
 	return len(m.docs[d].strs[f.meta.ID]) > 0
 }
@@ -208,6 +223,8 @@ func (m *model) check(t testing.TB, r *Reader) {
 			m.checkNums(t, r, f)
 		case 's':
 			m.checkStrs(t, r, f)
+		case 'v', 'p':
+			m.checkVectors(t, r, f)
 		}
 	}
 	if err := r.Err(); err != nil {
@@ -506,6 +523,7 @@ func randomModel(rng *rand.Rand, n int) *model {
 		{meta: FieldMeta{ID: 301, Name: "never"}, kind: 't'},
 		{meta: FieldMeta{ID: 302, Name: "odd"}, kind: 'n'},
 	}}
+	m.fields = append(m.fields, vectorFields()...)
 	keys := map[string]bool{}
 	for len(keys) < n {
 		switch rng.IntN(4) {
@@ -572,6 +590,7 @@ func randomDoc(rng *rand.Rand, key string) modelDoc {
 	if rng.IntN(30) == 0 {
 		d.strs[300] = []string{string(make([]byte, rng.IntN(40)))}
 	}
+	d.vecs = randomVectors(rng)
 	d.source = fmt.Sprintf(`{"id":%q,"n":%d}`, key, rng.IntN(1e9))
 	if rng.IntN(100) == 0 {
 		d.source += string(bytes.Repeat([]byte("x"), rng.IntN(40000)))

@@ -9,6 +9,8 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/vector"
+	"github.com/weft-search/weft/internal/vector/sparse"
 )
 
 // VerifyMode says which checksums Open verifies.
@@ -35,6 +37,8 @@ type FieldMeta struct {
 	Numbers   bool // has a NumColumn
 	Strings   bool // has a StrColumn
 	Presence  bool // has a set of documents with a value
+	Vectors   bool // has dense or binary vectors
+	Sparse    bool // has sparse vectors
 
 	Terms       uint64 // distinct terms
 	Postings    uint64 // sum of document frequencies
@@ -107,6 +111,8 @@ type fieldParts struct {
 	num *NumColumn
 	str *StrColumn
 	set *Presence
+	vec *vector.Index
+	spr *sparse.Index
 }
 
 // Open maps a segment file. The error is a *CorruptError, wraps ErrNewerFormat, or comes from the system. The file must not be
@@ -345,6 +351,22 @@ func (r *Reader) openField(m FieldMeta, p *fieldParts) error {
 		}
 		p.set = &set
 	}
+	if m.Vectors {
+		if s, err = r.need(tagVectors, m.ID); err != nil {
+			return err
+		}
+		if p.vec, err = vector.Open(s.data, r.docs); err != nil {
+			return s.vectorError(err)
+		}
+	}
+	if m.Sparse {
+		if s, err = r.need(tagSparse, m.ID); err != nil {
+			return err
+		}
+		if p.spr, err = sparse.Open(s.data, r.docs); err != nil {
+			return s.vectorError(err)
+		}
+	}
 	return nil
 }
 
@@ -353,7 +375,7 @@ const fieldFixed = 52 // bytes of a field's record without its name
 func appendField(b []byte, m *FieldMeta) []byte {
 	b = le.AppendUint32(b, uint32(m.ID))
 	flags := uint32(0)
-	for i, f := range []bool{m.Inverted, m.Positions, m.Numbers, m.Strings, m.Presence} {
+	for i, f := range []bool{m.Inverted, m.Positions, m.Numbers, m.Strings, m.Presence, m.Vectors, m.Sparse} {
 		if f {
 			flags |= 1 << i
 		}
@@ -391,6 +413,7 @@ func readFields(s *section) ([]FieldMeta, error) {
 			ID: int(id), Name: string(b[fieldFixed : fieldFixed+name]),
 			Inverted: flags&flagInverted != 0, Positions: flags&flagPositions != 0, Numbers: flags&flagNumbers != 0,
 			Strings: flags&flagStrings != 0, Presence: flags&flagPresence != 0,
+			Vectors: flags&flagVectors != 0, Sparse: flags&flagSparse != 0,
 			Terms: le.Uint64(b[8:]), Postings: le.Uint64(b[16:]), Occurrences: le.Uint64(b[24:]), SumLen: le.Uint64(b[32:]),
 			DocsWithLen: le.Uint64(b[40:]),
 		}
@@ -539,6 +562,18 @@ func (r *Reader) NumColumn(field int) (*NumColumn, bool) {
 func (r *Reader) StrColumn(field int) (*StrColumn, bool) {
 	c := r.parts(field).str
 	return c, c != nil
+}
+
+// Vectors returns the field's dense or binary vectors. They lie in the mapped file.
+func (r *Reader) Vectors(field int) (*vector.Index, bool) {
+	x := r.parts(field).vec
+	return x, x != nil
+}
+
+// SparseVectors returns the field's sparse vectors. They lie in the mapped file.
+func (r *Reader) SparseVectors(field int) (*sparse.Index, bool) {
+	x := r.parts(field).spr
+	return x, x != nil
 }
 
 // Source appends the stored source of a document to dst; it returns nil if sources are not kept.

@@ -38,11 +38,13 @@ const (
 	stageNumbers
 	stageStrings
 	stagePresence
+	stageVectors
+	stageSparse
 	stageSources
 	stageDone
 )
 
-var stageNames = [...]string{"nothing", "keys", "inverted fields", "number columns", "text columns", "presence sets", "sources", "the end"}
+var stageNames = [...]string{"nothing", "keys", "inverted fields", "number columns", "text columns", "presence sets", "vectors", "sparse vectors", "sources", "the end"}
 
 // Writer writes one segment to a stream. The parts must come in this order, each group ascending by field, so that the same
 // documents always give the same bytes:
@@ -50,7 +52,7 @@ var stageNames = [...]string{"nothing", "keys", "inverted fields", "number colum
 //	Begin
 //	Key for each document
 //	for each indexed field: BeginField, for each term (StartTerm, Add…, EndTerm), EndField
-//	NumColumn for each field that has one, then StrColumn, then Presence
+//	NumColumn for each field that has one, then StrColumn, Presence, Vectors, SparseVectors
 //	Source for each document, unless WriterOptions.NoSources
 //	Finish
 //
@@ -59,7 +61,7 @@ var stageNames = [...]string{"nothing", "keys", "inverted fields", "number colum
 //
 // Memory: the term dictionary of the field being written, the bytes of the term being written (one or two for each occurrence),
 // the packed commit timestamps (up to 8 bytes for each document, 1 or 2 as a rule), the index of a table (a byte for each string),
-// that of the sources, and for a StrColumn 12 bytes for each value.
+// that of the sources, for a StrColumn 12 bytes for each value, and for vectors what packages vector and vector/sparse say.
 type Writer struct {
 	out  output
 	o    WriterOptions
@@ -120,7 +122,7 @@ func (w *Writer) advance(s stage, field int) bool {
 		}
 		w.stage, w.field = s, -1
 	}
-	if s >= stageInverted && s <= stagePresence {
+	if s >= stageInverted && s <= stageSparse {
 		i, ok := slices.BinarySearchFunc(w.fields, field, func(m FieldMeta, id int) int { return m.ID - id })
 		if !ok {
 			w.fail(fmt.Errorf("field %d was not given to Begin: %w", field, ErrOrder))
@@ -533,7 +535,7 @@ func (w *Writer) Finish() (Info, error) {
 	n := uint64(0)
 	for i := range w.fields {
 		m := &w.fields[i]
-		if !m.Inverted && !m.Numbers && !m.Strings && !m.Presence {
+		if !m.Inverted && !m.Numbers && !m.Strings && !m.Presence && !m.Vectors && !m.Sparse {
 			continue
 		}
 		n++

@@ -96,7 +96,7 @@ func (s *Shard) Apply(ctx context.Context, ops []Op) ([]OpResult, error) {
 		if i%64 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if bad := s.prepare(w, sch, &ops[i]); bad != nil {
+		if bad := s.prepare(w, sch, &ops[i], false); bad != nil {
 			results[i].Err = bad
 		}
 		w.ends = append(w.ends, len(w.record))
@@ -146,8 +146,8 @@ func (s *Shard) roomLocked() error {
 	return &OverloadError{Limit: "memtable_bytes", Used: used, Max: 2 * limit, RetryAfter: s.retryAfter()}
 }
 
-// prepare checks, encodes and inverts one operation. It needs no lock.
-func (s *Shard) prepare(w *worker, sch *schema.Schema, op *Op) error {
+// prepare checks, encodes and inverts one operation; logged says that it comes from the log. It needs no lock.
+func (s *Shard) prepare(w *worker, sch *schema.Schema, op *Op, logged bool) error {
 	if op.Delete {
 		if reason := badKey(op.Key); reason != "" {
 			return &InvalidError{Key: shorten(op.Key), Reason: reason}
@@ -158,7 +158,7 @@ func (s *Shard) prepare(w *worker, sch *schema.Schema, op *Op) error {
 	if op.Doc == nil {
 		return &InvalidError{Key: shorten(op.Key), Reason: "there is no document to put"}
 	}
-	if bad := validate(sch, op.Doc); bad != nil {
+	if bad := validate(sch, op.Doc, logged); bad != nil {
 		return bad
 	}
 	doc := op.Doc

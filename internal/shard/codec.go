@@ -281,8 +281,9 @@ func (d *dec) values() schema.Values {
 	return v
 }
 
-// validate returns what makes the document unfit for the schema, or nil.
-func validate(sch *schema.Schema, d *schema.Document) *InvalidError {
+// validate returns what makes the document unfit for the schema, or nil. A document of the log was fit once: of its vectors only the
+// shape is checked, so that a rule that came later does not make a log unreadable.
+func validate(sch *schema.Schema, d *schema.Document, logged bool) *InvalidError {
 	if reason := badKey(d.Key); reason != "" {
 		return &InvalidError{Key: shorten(d.Key), Reason: reason}
 	}
@@ -309,6 +310,15 @@ func validate(sch *schema.Schema, d *schema.Document) *InvalidError {
 			}
 			if len(v.Text) > 0 != text || len(v.Nums) > 0 != nums || len(v.Bytes) > 0 != (!text && !nums) {
 				reason = "values are of another type"
+			}
+			fault := f.VectorFault
+			if logged {
+				fault = f.VectorShapeFault
+			}
+			for _, b := range v.Bytes {
+				if reason == "" {
+					reason = fault(b)
+				}
 			}
 		}
 		if reason != "" {

@@ -152,7 +152,7 @@ func TestValidate(t *testing.T) {
 		{"number in bytes", doc(schema.Values{Field: 2, Nums: []uint64{1}}), "b", "another type"},
 		{"text and number", doc(schema.Values{Field: 0, Text: []string{"a"}, Nums: []uint64{1}}), "t", "another type"},
 	} {
-		err := validate(sch, c.doc)
+		err := validate(sch, c.doc, false)
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v", c.about, err)

@@ -179,7 +179,7 @@ func sameDocs(t testing.TB, sn *Snapshot, m model) bool {
 			return false
 		}
 	}
-	return true
+	return m.sameVectors(t, sn)
 }
 
 // script is a short life of a shard in which every kind of file operation happens. It stops at the first error that is not of

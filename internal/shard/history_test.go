@@ -138,7 +138,7 @@ func TestFieldsAreAdded(t *testing.T) {
 	cfg.NoFlushOnClose = true
 	s := open(t, cfg)
 	field := schema.Field{Name: "extra", Type: schema.Text, Tokenizer: "simple", Indexed: true, K1: schema.DefaultK1, B: schema.DefaultB}
-	doc := &schema.Document{Key: "a", Fields: []schema.Values{{Field: fN + 1, Text: []string{"hello world"}}}}
+	doc := &schema.Document{Key: "a", Fields: []schema.Values{{Field: numFields, Text: []string{"hello world"}}}}
 	res, err := s.Apply(t.Context(), []Op{put(doc)})
 	if err != nil || res[0].Err == nil {
 		t.Fatalf("put with an unknown field: %v, %v", res, err)
@@ -170,7 +170,7 @@ func TestFieldsAreAdded(t *testing.T) {
 		closeShard(t, s)
 		s = open(t, cfg)
 		sn := s.Snapshot()
-		if g := sn.Schema().Generation; g != gen+1 || len(sn.Schema().Fields) != fN+2 {
+		if g := sn.Schema().Generation; g != gen+1 || len(sn.Schema().Fields) != numFields+1 {
 			t.Fatalf("generation %d with %d fields after opening again", g, len(sn.Schema().Fields))
 		}
 		if a := answer(t, sn, &query.Term{Field: "extra", Text: "world"}); a[:4] != "1 eq" {
@@ -219,13 +219,19 @@ func TestCreateAndDelete(t *testing.T) {
 func tinyDoc(r *rand.Rand, key string) *schema.Document {
 	d := &schema.Document{Key: key, Source: fmt.Appendf(nil, "%d", r.Uint32())}
 	text := func() string { return []string{"", "a", "b a", "...", "longer than eight", "a a"}[r.IntN(6)] }
-	for f := fBody; f <= fN+2; f++ {
+	for f := fBody; f <= numFields+1; f++ {
 		if r.IntN(3) > 0 {
+			continue
+		}
+		if f >= fVec && f <= fKept {
+			if f == fVec {
+				d.Fields = append(d.Fields, randomVectors(r)...)
+			}
 			continue
 		}
 		v := schema.Values{Field: f}
 		for range 1 + r.IntN(2) {
-			if f == fN || f == fN+2 {
+			if f == fN || f == numFields+1 {
 				v.Nums = append(v.Nums, r.Uint64N(3))
 			} else {
 				v.Text = append(v.Text, text())

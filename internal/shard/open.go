@@ -322,7 +322,7 @@ func (s *Shard) redo(r *record) error {
 		}
 		defer s.giveBack(w)
 		for i := range r.ops {
-			if err := s.prepare(w, s.writeMu.schema, &r.ops[i]); err != nil {
+			if err := s.prepare(w, s.writeMu.schema, &r.ops[i], true); err != nil {
 				return fmt.Errorf("operation %d: %w: %w", i, errRecord, err)
 			}
 			w.ends = append(w.ends, len(w.record))

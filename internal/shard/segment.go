@@ -14,6 +14,8 @@ import (
 	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/store"
+	"github.com/weft-search/weft/internal/vector"
+	"github.com/weft-search/weft/internal/vector/sparse"
 )
 
 // segmentFile is an open segment, shared by the shard and by snapshots. The reader is closed when the last of them lets go.
@@ -181,6 +183,16 @@ func (l *segmentLeaf) StrColumn(field int) exec.StrColumn {
 		return c
 	}
 	return nil
+}
+
+func (l *segmentLeaf) Vectors(field int) *vector.Index {
+	x, _ := l.f.r.Vectors(field)
+	return x
+}
+
+func (l *segmentLeaf) SparseVectors(field int) *sparse.Index {
+	x, _ := l.f.r.SparseVectors(field)
+	return x
 }
 
 func (l *segmentLeaf) Identity() uint64 { return l.f.id }

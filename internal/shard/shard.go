@@ -316,8 +316,21 @@ func (s *Shard) retryAfter() time.Duration {
 	return min(max(time.Duration(s.stats.lastFlush.Load())/2, 50*time.Millisecond), 10*time.Second)
 }
 
+// buildsGraph tells whether a flush would build a graph of vectors.
+func (s *Shard) buildsGraph() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.memtablesLocked() {
+		if p.mem.BuildsGraph() {
+			return true
+		}
+	}
+	return false
+}
+
 // Close stops background work, flushes unless the shard is read-only or ctx has ended, and waits. What was acknowledged is
-// safe without the flush; it only shortens the next Open. Snapshots that are still held stay readable; Snapshot returns an empty
+// safe without the flush; it only shortens the next Open. So documents whose flush would build a graph of vectors, which takes longer
+// than to read them back from the log, stay in the log. Snapshots that are still held stay readable; Snapshot returns an empty
 // one from now on. A second Close does nothing.
 func (s *Shard) Close(ctx context.Context) error {
 	s.writeMu.Lock() // so that no write is being applied while the flag changes
@@ -333,7 +346,7 @@ func (s *Shard) Close(ctx context.Context) error {
 	s.background.Wait()
 
 	var errs []error
-	if !readOnly && ctx.Err() == nil && !s.cfg.NoFlushOnClose {
+	if !readOnly && ctx.Err() == nil && !s.cfg.NoFlushOnClose && !s.buildsGraph() {
 		if err := s.flush(ctx, true); err != nil {
 			errs = append(errs, fmt.Errorf("flush while closing: %w", err))
 		}

@@ -34,6 +34,10 @@ func testSchema(t testing.TB) *schema.Schema {
 		{Name: "body", Type: schema.Text, Tokenizer: "simple", Indexed: true, Multi: true, Positions: schema.TokenPositions, K1: schema.DefaultK1, B: schema.DefaultB},
 		{Name: "tag", Type: schema.Text, Tokenizer: "raw", Indexed: true, Fast: true, Multi: true, K1: schema.DefaultK1, B: schema.DefaultB},
 		{Name: "n", Type: schema.I64, Fast: true},
+		{Name: "vec", Type: schema.DenseVector, Dim: 3, Element: "f16", Metric: "cosine", Indexed: true, Multi: true},
+		{Name: "bits", Type: schema.BinaryVector, Dim: 16, Indexed: true},
+		{Name: "words", Type: schema.SparseVector, Element: "u16", Indexed: true, Multi: true},
+		{Name: "kept", Type: schema.DenseVector, Dim: 2, Stored: true},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -46,6 +50,11 @@ const (
 	fBody
 	fTag
 	fN
+	fVec
+	fBits
+	fWords
+	fKept
+	numFields
 )
 
 // randomDoc makes a document that only its key and the random source determine.
@@ -68,6 +77,7 @@ func randomDoc(r *rand.Rand, key string) *schema.Document {
 	if r.IntN(2) == 0 {
 		d.Fields = append(d.Fields, schema.Values{Field: fN, Nums: []uint64{schema.EncodeI64(r.Int64N(100))}})
 	}
+	d.Fields = append(d.Fields, randomVectors(r)...)
 	d.Source = fmt.Appendf(nil, `{"id":%q,"v":%d}`, key, r.Uint32())
 	return d
 }
@@ -176,6 +186,9 @@ func (m model) verify(t testing.TB, sn *Snapshot) {
 	}
 	if _, ok, err := sn.Get("never there"); ok || err != nil {
 		t.Fatalf("get of an absent key: %v, %v", ok, err)
+	}
+	if !m.sameVectors(t, sn) {
+		t.Fatal("the vectors are others")
 	}
 	fields, dfs := m.statistics(t, sn.Schema())
 	for field := range sn.Schema().Fields {

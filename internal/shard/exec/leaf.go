@@ -12,6 +12,8 @@ import (
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/segment/bitset"
+	"github.com/weft-search/weft/internal/vector"
+	"github.com/weft-search/weft/internal/vector/sparse"
 )
 
 // Leaf is one searchable part of a snapshot.
@@ -41,6 +43,9 @@ type Leaf interface {
 	// NumColumn and StrColumn return a field's column; nil when the leaf has none.
 	NumColumn(field int) NumColumn
 	StrColumn(field int) StrColumn
+	// Vectors and SparseVectors return the vectors of a field, those of dead documents among them; nil when the leaf has none.
+	Vectors(field int) *vector.Index
+	SparseVectors(field int) *sparse.Index
 	// Identity is a number of the leaf's set of documents, dead or not, that no other set of this process ever has: the same for every
 	// snapshot of a segment. 0 for a set that still changes, as a memtable does.
 	Identity() uint64

@@ -19,6 +19,8 @@ import (
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/text"
+	"github.com/weft-search/weft/internal/vector"
+	"github.com/weft-search/weft/internal/vector/sparse"
 )
 
 // tdoc is a document of the tests: tokens by field (1 title, 2 body), one number that may be absent.
@@ -183,6 +185,8 @@ func (l *memLeaf) Key(d uint32, dst []byte) []byte             { return append(d
 func (l *memLeaf) Source(d uint32, dst []byte) ([]byte, error) { return dst, nil }
 func (l *memLeaf) Err() error                                  { return nil }
 func (l *memLeaf) Identity() uint64                            { return 0 }
+func (l *memLeaf) Vectors(int) *vector.Index                   { return nil }
+func (l *memLeaf) SparseVectors(int) *sparse.Index             { return nil }
 
 type memNums memLeaf
 
@@ -314,6 +318,8 @@ func (l *segLeaf) Live() bitset.Set                  { return l.m.live }
 func (l *segLeaf) LiveDocs() uint32                  { return l.m.LiveDocs() }
 func (l *segLeaf) KeyOrdered() bool                  { return true }
 func (l *segLeaf) Identity() uint64                  { return l.id }
+func (l *segLeaf) Vectors(int) *vector.Index         { return nil }
+func (l *segLeaf) SparseVectors(int) *sparse.Index   { return nil }
 func (l *segLeaf) FieldStats(f int) score.FieldStats { return l.m.FieldStats(f) }
 func (l *segLeaf) DocFreq(f int, tk []byte, check func(int) error) (uint64, error) {
 	return l.m.DocFreq(f, tk, check)

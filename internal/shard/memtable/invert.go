@@ -10,6 +10,8 @@ import (
 
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/text"
+	"github.com/weft-search/weft/internal/vector"
+	"github.com/weft-search/weft/internal/vector/sparse"
 )
 
 // ValueStride separates the values of one document in a positional field: value v starts at position v·ValueStride, or at the
@@ -34,6 +36,8 @@ type fieldMode struct {
 	strings   bool // sorted column
 	maxString int
 	numbers   bool
+	vectors   *vector.Params // dense or binary vectors that are indexed
+	sparse    *sparse.Params
 }
 
 // Inverter turns documents into Batches. It does the work that needs no lock: tokenizing, grouping tokens by term, encoding
@@ -103,6 +107,22 @@ func (inv *Inverter) SetSchema(sch *schema.Schema) error {
 			}
 		case schema.U64, schema.I64, schema.F64, schema.Date:
 			m.numbers = f.Fast || f.Indexed
+		case schema.DenseVector, schema.BinaryVector:
+			if f.Indexed {
+				p, err := vector.ParamsOf(f)
+				if err != nil {
+					return fmt.Errorf("field %q: %w", f.Name, err)
+				}
+				m.vectors = &p
+			}
+		case schema.SparseVector:
+			if f.Indexed {
+				p, err := sparse.ParamsOf(f)
+				if err != nil {
+					return fmt.Errorf("field %q: %w", f.Name, err)
+				}
+				m.sparse = &p
+			}
 		}
 	}
 	inv.sch, inv.modes = sch, modes
@@ -116,13 +136,14 @@ type Batch struct {
 	posts []posting
 	strs  []strValue
 	nums  []uint64
-	buf   []byte // terms and encoded postings
+	vecs  []record
+	buf   []byte // terms, encoded postings and records of vectors
 }
 
 // Footprint is the memory in bytes that the batch keeps for the next use, so that its owner can let go of what a huge document needed.
 func (b *Batch) Footprint() int {
 	return cap(b.buf) + 8*cap(b.nums) + cap(b.docs)*int(unsafe.Sizeof(docPart{})) + cap(b.parts)*int(unsafe.Sizeof(fieldPart{})) +
-		cap(b.posts)*int(unsafe.Sizeof(posting{})) + cap(b.strs)*int(unsafe.Sizeof(strValue{}))
+		cap(b.posts)*int(unsafe.Sizeof(posting{})) + cap(b.strs)*int(unsafe.Sizeof(strValue{})) + cap(b.vecs)*int(unsafe.Sizeof(record{}))
 }
 
 type docPart struct {
@@ -137,11 +158,17 @@ type fieldPart struct {
 	positions bool
 	strings   bool
 	numbers   bool
+	vectors   *vector.Params
+	sparse    *sparse.Params
 	length    uint16
 	posts     uint32 // ends of this part's share
 	strs      uint32
 	nums      uint32
+	vecs      uint32
 }
+
+// record is an encoded vector in buf.
+type record struct{ off, len uint32 }
 
 // posting is one term of one document, without the document number.
 type posting struct {
@@ -165,7 +192,7 @@ func (b *Batch) Reset() {
 		return
 	}
 	clear(b.docs)
-	b.docs, b.parts, b.posts, b.strs, b.nums, b.buf = b.docs[:0], b.parts[:0], b.posts[:0], b.strs[:0], b.nums[:0], b.buf[:0]
+	b.docs, b.parts, b.posts, b.strs, b.nums, b.vecs, b.buf = b.docs[:0], b.parts[:0], b.posts[:0], b.strs[:0], b.nums[:0], b.vecs[:0], b.buf[:0]
 }
 
 // Len is the number of documents.
@@ -197,7 +224,19 @@ func (inv *Inverter) Add(b *Batch, d *schema.Document) {
 			p.numbers = true
 			b.nums = append(b.nums, v.Nums...)
 		}
-		p.posts, p.strs, p.nums = uint32(len(b.posts)), uint32(len(b.strs)), uint32(len(b.nums))
+		if m.vectors != nil || m.sparse != nil {
+			p.vectors, p.sparse = m.vectors, m.sparse
+			for _, value := range v.Bytes {
+				off := len(b.buf)
+				if m.vectors != nil {
+					b.buf = vector.Encode(*m.vectors, b.buf, value)
+				} else {
+					b.buf = sparse.Encode(*m.sparse, b.buf, value)
+				}
+				b.vecs = append(b.vecs, record{uint32(off), uint32(len(b.buf) - off)})
+			}
+		}
+		p.posts, p.strs, p.nums, p.vecs = uint32(len(b.posts)), uint32(len(b.strs)), uint32(len(b.nums)), uint32(len(b.vecs))
 		b.parts = append(b.parts, p)
 	}
 	b.docs = append(b.docs, docPart{key: d.Key, source: d.Source, parts: uint32(len(b.parts))})

@@ -63,6 +63,8 @@ type fieldTab struct {
 	strEnds []uint32
 	sorted  *sortedValues
 
+	vecs recordTab
+
 	present []uint32 // documents with a value, ascending
 }
 
@@ -92,7 +94,7 @@ func (t *Table) bytes() int64 {
 	for i := range t.fields {
 		f := &t.fields[i]
 		n += f.terms.bytes() + f.values.bytes() + int64(cap(f.lens))*2 + int64(cap(f.nums))*8 +
-			int64(cap(f.numEnds)+cap(f.ords)+cap(f.strEnds)+cap(f.present))*4 + 64
+			int64(cap(f.numEnds)+cap(f.ords)+cap(f.strEnds)+cap(f.present))*4 + f.vecs.bytes() + 64
 	}
 	return n
 }
@@ -121,7 +123,7 @@ func (t *Table) Insert(b *Batch, i int, commitTS uint64) uint32 {
 	t.docTS = append(t.docTS, commitTS)
 	t.source = append(t.source, t.blob(d.source))
 
-	from, posts, strs, nums := b.start(i)
+	from, posts, strs, nums, vecs := b.start(i)
 	for _, p := range b.parts[from:d.parts] {
 		for p.field >= len(t.fields) {
 			t.fields = append(t.fields, fieldTab{})
@@ -151,7 +153,10 @@ func (t *Table) Insert(b *Batch, i int, commitTS uint64) uint32 {
 			}
 			f.strEnds = append(f.strEnds, uint32(len(f.ords)))
 		}
-		posts, strs, nums = p.posts, p.strs, p.nums
+		if p.vectors != nil || p.sparse != nil {
+			f.vecs.add(doc, p.vectors, p.sparse, b.buf, b.vecs[vecs:p.vecs])
+		}
+		posts, strs, nums, vecs = p.posts, p.strs, p.nums, p.vecs
 	}
 	return doc
 }
@@ -165,17 +170,17 @@ func (t *Table) Charge() int64 {
 	return n
 }
 
-// start returns where document i begins in parts, posts, strs and nums.
-func (b *Batch) start(i int) (part, posts, strs, nums uint32) {
+// start returns where document i begins in parts, posts, strs, nums and vecs.
+func (b *Batch) start(i int) (part, posts, strs, nums, vecs uint32) {
 	if i == 0 {
-		return 0, 0, 0, 0
+		return 0, 0, 0, 0, 0
 	}
 	part = b.docs[i-1].parts
 	if part > 0 {
 		p := &b.parts[part-1]
-		posts, strs, nums = p.posts, p.strs, p.nums
+		posts, strs, nums, vecs = p.posts, p.strs, p.nums, p.vecs
 	}
-	return part, posts, strs, nums
+	return part, posts, strs, nums, vecs
 }
 
 // pad extends s with zeros to n elements.
@@ -386,6 +391,9 @@ func (t *Table) View(n uint32, live bitset.Set, killed []uint32) *View {
 			}
 			fv.strings = true
 			fv.values, fv.ords, fv.strEnds, fv.sorted = f.values.entries, f.ords, f.strEnds, f.sorted
+		}
+		if f.vecs.used() {
+			fv.vecs = f.vecs.upTo(n)
 		}
 	}
 	return v

@@ -21,6 +21,10 @@ var testSchema = &schema.Schema{Fields: []schema.Field{
 	{Name: "tags", Type: schema.Text, Tokenizer: "alnum", Indexed: true, Multi: true, Fast: true, KeywordMax: 8},
 	{Name: "n", Type: schema.I64, Fast: true, Multi: true},
 	{Name: "hidden", Type: schema.Text, Tokenizer: "alnum", Stored: true},
+	{Name: "vec", Type: schema.DenseVector, Dim: 3, Element: "f16", Indexed: true, Multi: true},
+	{Name: "bits", Type: schema.BinaryVector, Dim: 16, Indexed: true},
+	{Name: "words", Type: schema.SparseVector, Indexed: true, Multi: true},
+	{Name: "kept", Type: schema.DenseVector, Dim: 2, Stored: true, Multi: true},
 }}
 
 func inverter(t testing.TB) *Inverter {
@@ -63,6 +67,7 @@ func randomDoc(r *rand.Rand, key string) *schema.Document {
 	if r.IntN(3) > 0 {
 		d.Fields = append(d.Fields, schema.Values{Field: 3, Text: []string{"x"}})
 	}
+	d.Fields = append(d.Fields, randomVectors(r)...)
 	return d
 }
 
@@ -187,6 +192,7 @@ func checkView(t testing.TB, v *View, docs []*schema.Document, dead map[uint32]b
 		}
 	}
 	checkColumns(t, v, docs)
+	checkVectors(t, v, docs)
 	for d, doc := range docs {
 		if k := string(v.Key(uint32(d), nil)); k != doc.Key {
 			t.Fatalf("document %d: key %q, want %q", d, k, doc.Key)
@@ -211,7 +217,7 @@ func checkColumns(t testing.TB, v *View, docs []*schema.Document) {
 	num, str := v.NumColumn(2), v.StrColumn(1)
 	for d, doc := range docs {
 		for f := range testSchema.Fields {
-			has := len(values(doc, f).Text)+len(values(doc, f).Nums) > 0
+			has := len(values(doc, f).Text)+len(values(doc, f).Nums)+len(values(doc, f).Bytes) > 0
 			if p := v.Present(f); (p != nil && p(uint32(d))) != has {
 				t.Fatalf("document %d field %d: present %v, want %v", d, f, !has, has)
 			}

@@ -12,6 +12,8 @@ import (
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/vector"
+	"github.com/weft-search/weft/internal/vector/sparse"
 )
 
 const columnBlock = exec.ColumnBlock
@@ -52,6 +54,11 @@ type fieldView struct {
 	sorted  *sortedValues
 	strOnce sync.Once
 	strs    *strColumn
+
+	vecs    recordTab // of the documents below the bound
+	vecOnce sync.Once
+	vec     *vector.Index
+	spr     *sparse.Index
 
 	present     []uint32
 	presentOnce sync.Once

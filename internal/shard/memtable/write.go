@@ -55,6 +55,16 @@ func (v *View) Write(ctx context.Context, w *segment.Writer, name func(field int
 	for _, m := range metas {
 		w.Presence(m.ID, s.live[m.ID])
 	}
+	for _, m := range metas {
+		if f := &v.fields[m.ID]; f.vecs.dense != nil {
+			w.Vectors(ctx, m.ID, *f.vecs.dense, s.records(&f.vecs))
+		}
+	}
+	for _, m := range metas {
+		if f := &v.fields[m.ID]; f.vecs.sparse != nil {
+			w.SparseVectors(ctx, m.ID, *f.vecs.sparse, s.records(&f.vecs))
+		}
+	}
 	for i, d := range order {
 		if i%1024 == 0 && ctx.Err() != nil {
 			return segment.Info{}, nil, ctx.Err()
