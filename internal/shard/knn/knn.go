@@ -1,0 +1,302 @@
+// Package knn plans and runs nearest-neighbour searches over the leaves of a snapshot.
+//
+// A search prepares the query vector for its field, resolves the filters to sets of documents, and then chooses for each leaf,
+// from the number of documents that really match, how to find the nearest: an exact scan of the matching ones, a graph walk that
+// looks at the filter on the way, or a graph walk with the eligibility checked at the end. The choice changes time and recall,
+// never which documents may be returned nor their scores: those are computed exactly from the stored vectors on every path.
+//
+// Nothing is kept between calls; leaves must not change while a search runs. Safe for concurrent use.
+package knn
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/segment/bitset"
+	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/vector"
+	"github.com/weft-search/weft/internal/vector/sparse"
+)
+
+// Limits of one search.
+const (
+	MaxK  = 10_000 // Request.K
+	MaxEf = 20_000 // Request.Ef
+)
+
+// Request is one nearest-neighbour search. Of Dense, Bits and Indices with Weights exactly the one that the field's type takes
+// must be given.
+type Request struct {
+	Field   string
+	Dense   []float32 // dense_vector
+	Bits    []byte    // binary_dense_vector, dimension/8 bytes
+	Indices []uint32  // sparse_vector, with Weights
+	Weights []float32
+
+	K        int            // neighbours wanted, 0 to MaxK
+	Exact    bool           // compare with every matching vector
+	Ef       int            // candidates of a graph walk, up to MaxEf; 0 = chosen from K
+	Combiner score.Combiner // makes one score of those of a document's vectors
+
+	// Filters must all match; DefaultFields are searched by their words without a field, as in exec.Request.
+	Filters       []query.Node
+	DefaultFields []string
+	Cache         *exec.FilterCache // may be nil
+}
+
+// Path is how the nearest vectors of a leaf are found.
+type Path string
+
+// Paths.
+const (
+	Scan     Path = "exact"          // every matching vector is compared
+	Masked   Path = "graph_masked"   // the graph is walked with the filter in sight
+	Unmasked Path = "graph_unmasked" // the graph is walked as it is, eligibility is checked at the end
+	Lists    Path = "impact_lists"   // sparse: inverted lists by falling impact, exact
+	Empty    Path = "empty"          // no document with a vector can match
+)
+
+// LeafPlan is what was decided for one leaf and what it took.
+type LeafPlan struct {
+	Path        Path
+	Docs        uint32  // live documents
+	Matching    uint32  // of them, those that match the filters: counted, not guessed
+	Vectors     int     // vectors of the leaf, of dead documents too
+	Estimate    uint64  // vectors that a scan would compare
+	ScanCost    float64 // of a scan and of the graph walk, in bytes read: what the choice was made by
+	GraphCost   float64 // 0 when there is no graph
+	Work        vector.Work
+	Approximate bool
+}
+
+// Plan is how a search was carried out.
+type Plan struct {
+	Path        Path // that of the leaf with the most vectors
+	Docs        uint64
+	Matching    uint64
+	Selectivity float64 // Matching / Docs, 1 when there are no documents
+	Approximate bool    // some leaf was searched by its graph
+	Work        vector.Work
+	Leaves      []LeafPlan
+}
+
+// Result is the answer of Search.
+type Result struct {
+	Hits []exec.Hit // similarity descending, then key ascending; Key is set
+	Plan Plan
+}
+
+// Codes of the *exec.QueryError of this package, beside those of exec.
+const (
+	CodeNotVector = "field_not_vector"
+	CodeVector    = "invalid_vector"
+)
+
+// prepared is a query vector made ready for its field: one of the two is set.
+type prepared struct {
+	field  int
+	params vector.Params
+	dense  *vector.Query
+	sparse *sparse.Query
+}
+
+func prepare(sch *schema.Schema, req *Request) (*prepared, error) {
+	if req.K < 0 || req.K > MaxK {
+		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: fmt.Sprintf("the number of neighbours is from 0 to %d", MaxK)}
+	}
+	if req.Ef < 0 || req.Ef > MaxEf {
+		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: fmt.Sprintf("ef is from 0 to %d", MaxEf)}
+	}
+	if err := req.Combiner.Check(); err != nil {
+		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: err.Error()}
+	}
+	f, ok := sch.Lookup(req.Field)
+	if !ok {
+		return nil, &exec.QueryError{Code: "unknown_field", Field: req.Field, Reason: "the index has no such field"}
+	}
+	fd := &sch.Fields[f]
+	p := &prepared{field: f}
+	switch fd.Type {
+	case schema.DenseVector, schema.BinaryVector, schema.SparseVector:
+		if !fd.Indexed {
+			return nil, &exec.QueryError{Code: CodeNotVector, Field: req.Field, Reason: "the vectors of the field are not indexed"}
+		}
+	default:
+		return nil, &exec.QueryError{Code: CodeNotVector, Field: req.Field, Reason: "it is a " + fd.Type.String() + " field, not a vector field"}
+	}
+	if reason := mismatch(fd, req); reason != "" {
+		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: reason}
+	}
+	var err error
+	if fd.Type == schema.SparseVector {
+		sp, perr := sparse.ParamsOf(fd)
+		if perr != nil {
+			return nil, fmt.Errorf("field %q: %w", fd.Name, perr)
+		}
+		p.sparse, err = sparse.NewQuery(sp, req.Indices, req.Weights)
+	} else {
+		if p.params, err = vector.ParamsOf(fd); err != nil {
+			return nil, fmt.Errorf("field %q: %w", fd.Name, err)
+		}
+		p.dense, err = vector.NewQuery(p.params, req.Dense, req.Bits)
+	}
+	if err != nil {
+		if bad, ok := errors.AsType[*vector.QueryError](err); ok {
+			return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: bad.Reason}
+		}
+		return nil, fmt.Errorf("query vector of field %q: %w", fd.Name, err)
+	}
+	return p, nil
+}
+
+// mismatch says why the kind of vector given does not fit the field.
+func mismatch(f *schema.Field, req *Request) string {
+	dense, bits, pairs := req.Dense != nil, req.Bits != nil, req.Indices != nil || req.Weights != nil
+	switch {
+	case f.Type == schema.DenseVector && (!dense || bits || pairs):
+		return "a dense vector field takes a list of numbers"
+	case f.Type == schema.BinaryVector && (!bits || dense || pairs):
+		return "a binary vector field takes bits"
+	case f.Type == schema.SparseVector && (!pairs || dense || bits):
+		return "a sparse vector field takes indices and values"
+	}
+	return ""
+}
+
+// Search returns the K nearest documents that match the filters.
+//
+// It fails with a *exec.QueryError when the vector or a filter does not fit the schema, with the context's error when that ended
+// first, and with the leaf's error on damage.
+func Search(ctx context.Context, leaves []exec.Leaf, sch *schema.Schema, an exec.Analyzers, req Request) (*Result, error) {
+	p, err := prepare(sch, &req)
+	if err != nil {
+		return nil, err
+	}
+	match, err := exec.Match(ctx, leaves, sch, an, nil, req.Filters, exec.MatchOptions{DefaultFields: req.DefaultFields, Cache: req.Cache})
+	if err != nil {
+		return nil, fmt.Errorf("filters of the vector search: %w", err)
+	}
+	return search(ctx, leaves, match, p, &req)
+}
+
+func search(ctx context.Context, leaves []exec.Leaf, match *exec.MatchSet, p *prepared, req *Request) (*Result, error) {
+	res := &Result{Plan: Plan{Path: Empty, Leaves: make([]LeafPlan, len(leaves))}}
+	var best []exec.Hit
+	var hits []vector.Hit
+	most := -1
+	for li, l := range leaves {
+		lp := plan(l, match.Leaves[li], p, req)
+		var err error
+		if lp.Path != Empty && req.K > 0 {
+			o := vector.Options{K: req.K, Ef: req.Ef, Combiner: req.Combiner, Accept: accept(l, match.Leaves[li]), Before: before(l), Check: checker(ctx)}
+			if hits, lp.Work, err = run(l, p, lp.Path, o, hits[:0]); err == nil {
+				err = l.Err()
+			}
+			if err != nil {
+				return nil, fmt.Errorf("vector search of field %q: %w", req.Field, err)
+			}
+			best = merge(leaves, best, li, hits, req.K)
+		}
+		res.Plan.add(li, lp, &most)
+	}
+	res.Plan.Selectivity = 1
+	if res.Plan.Docs > 0 {
+		res.Plan.Selectivity = float64(res.Plan.Matching) / float64(res.Plan.Docs)
+	}
+	res.Hits = best
+	return res, nil
+}
+
+func (p *Plan) add(li int, lp LeafPlan, most *int) {
+	p.Leaves[li] = lp
+	p.Docs += uint64(lp.Docs)
+	p.Matching += uint64(lp.Matching)
+	p.Approximate = p.Approximate || lp.Approximate
+	p.Work.Add(lp.Work)
+	if lp.Path != Empty && lp.Vectors > *most {
+		*most, p.Path = lp.Vectors, lp.Path
+	}
+}
+
+// accept is the set of documents of a leaf that may be returned; nil: all.
+func accept(l exec.Leaf, m exec.LeafMatch) bitset.Set {
+	if m.Set == nil {
+		return l.Live()
+	}
+	return m.Set
+}
+
+func run(l exec.Leaf, p *prepared, path Path, o vector.Options, dst []vector.Hit) ([]vector.Hit, vector.Work, error) {
+	if p.sparse != nil {
+		return l.SparseVectors(p.field).Search(p.sparse, o, dst)
+	}
+	x := l.Vectors(p.field)
+	switch path {
+	case Masked:
+		return x.Masked(p.dense, o, dst)
+	case Unmasked:
+		return x.Unmasked(p.dense, o, dst)
+	}
+	return x.Exact(p.dense, o, dst)
+}
+
+// before orders equals of a leaf by key; nil where document order is key order.
+func before(l exec.Leaf) func(a, b uint32) bool {
+	if l.KeyOrdered() {
+		return nil
+	}
+	var ka, kb []byte
+	return func(a, b uint32) bool {
+		ka, kb = l.Key(a, ka[:0]), l.Key(b, kb[:0])
+		return bytes.Compare(ka, kb) < 0
+	}
+}
+
+// checkEvery is the work, in vectors, between two looks at the context: a fraction of a millisecond.
+const checkEvery = 1 << 10
+
+// checker returns a function that counts work and looks at the context now and then.
+func checker(ctx context.Context) func(n int) error {
+	work := 0
+	return func(n int) error {
+		if work += n; work < checkEvery {
+			return nil
+		}
+		work = 0
+		if err := ctx.Err(); err != nil {
+			if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
+				return fmt.Errorf("%w: %w", err, cause)
+			}
+			return err
+		}
+		return nil
+	}
+}
+
+// merge adds the hits of a leaf, best first, to those of the leaves before and keeps the k best.
+func merge(leaves []exec.Leaf, best []exec.Hit, li int, hits []vector.Hit, k int) []exec.Hit {
+	if len(best) == k && len(hits) > 0 && k > 0 { // hits below the last cannot enter; those equal to it may, by key
+		last := best[k-1].Score
+		n, _ := slices.BinarySearchFunc(hits, last, func(h vector.Hit, s float32) int {
+			if h.Score >= s {
+				return -1
+			}
+			return 1
+		})
+		hits = hits[:n]
+	}
+	var key []byte
+	for _, h := range hits {
+		key = leaves[li].Key(h.Doc, key[:0])
+		best = append(best, exec.Hit{Leaf: li, Doc: h.Doc, Score: h.Score, Key: string(key)})
+	}
+	slices.SortFunc(best, func(a, b exec.Hit) int { return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Key, b.Key)) })
+	return best[:min(k, len(best))]
+}
