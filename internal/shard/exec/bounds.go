@@ -1,10 +1,12 @@
 package exec
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -74,6 +76,52 @@ func (s *searcher) rangeNode(q *query.Range) (*node, error) {
 	return nil, &QueryError{Code: "field_not_fast", Field: fd.Name, Reason: describe(fd) + " takes no range"}
 }
 
+// termsNode converts exact values to the field's type. Those that no document can have, such as 1.5 in a field of whole numbers,
+// match nothing.
+func (s *searcher) termsNode(q *query.Terms) (*node, error) {
+	f, err := s.lookup(q.Field)
+	if err != nil {
+		return nil, err
+	}
+	fd := &s.schema.Fields[f]
+	if !fd.Fast {
+		return nil, &QueryError{Code: "field_not_fast", Field: fd.Name, Reason: "exact values need a column; declare the field as fast"}
+	}
+	n := node{field: f}
+	switch fd.Type {
+	case schema.Text:
+		n.kind = kindStrTerms
+		n.strs = make([][]byte, len(q.Values))
+		for i, v := range q.Values {
+			n.strs[i] = []byte(v)
+		}
+		slices.SortFunc(n.strs, bytes.Compare)
+		n.strs = slices.CompactFunc(n.strs, bytes.Equal)
+	case schema.U64, schema.I64, schema.F64, schema.Date:
+		n.kind = kindNumTerms
+		for _, text := range q.Values {
+			if err := s.check(1); err != nil {
+				return nil, err
+			}
+			v, state, err := encodeBound(fd, text, true)
+			if err != nil {
+				return nil, err
+			}
+			if state == boundExact {
+				n.nums = append(n.nums, v)
+			}
+		}
+		slices.Sort(n.nums)
+		n.nums = slices.Compact(n.nums)
+	default:
+		return nil, &QueryError{Code: "field_not_fast", Field: fd.Name, Reason: describe(fd) + " takes no exact values"}
+	}
+	if len(n.nums)+len(n.strs) == 0 {
+		return s.node(node{kind: kindNone}), nil
+	}
+	return s.node(n), nil
+}
+
 type boundState uint8
 
 const (
@@ -88,7 +136,7 @@ const (
 // (up for a lower bound, down for an upper), so that the set of values between the bounds is exact.
 func encodeBound(fd *schema.Field, text string, lower bool) (uint64, boundState, error) {
 	bad := func(want string) error {
-		return &QueryError{Code: "invalid_bound", Field: fd.Name, Reason: fmt.Sprintf("range bound %q is not %s", clip(text), want)}
+		return &QueryError{Code: "invalid_bound", Field: fd.Name, Reason: fmt.Sprintf("%q is not %s", clip(text), want)}
 	}
 	if len(text) > 400 {
 		return 0, 0, bad("a value of the field")

@@ -12,7 +12,7 @@ func (s *searcher) below(bound float32) bool { return float32(bound*s.slack) < s
 
 // topTerm walks the blocks of one list and decodes those that can hold a document of the answer.
 func (s *searcher) topTerm(l Leaf, li int, c *cursor) error {
-	live := l.Live()
+	live := s.live
 	for b := 0; b < c.nblk; b++ {
 		if len(s.top.heap) == s.top.k && s.below(c.impactsBound(b)) {
 			continue
@@ -45,7 +45,7 @@ func (s *searcher) topTerm(l Leaf, li int, c *cursor) error {
 // block bounds of Ding and Suel, "Faster top-k document retrieval using block-max indexes" (SIGIR 2011). In each window the
 // lists that together cannot lift a document into the answer are looked up only for documents that the others propose.
 func (s *searcher) topAny(l Leaf, li int, sh *shape) error {
-	live := l.Live()
+	live := s.live
 	cs := append(s.order[:0], s.opt...)
 	defer func() { s.order = cs[:0] }()
 	var ub [64]float32  // bounds in the window by place in cs; more lists than that have no window bounds
@@ -218,7 +218,7 @@ func (s *searcher) prohibited(doc uint32) bool {
 // An optional list without which nothing can enter any more becomes required. With counting it visits every match to count it,
 // and uses the bounds only to leave scores uncomputed.
 func (s *searcher) topAll(l Leaf, li int, sh *shape, counting bool) (n uint64, err error) {
-	live := l.Live()
+	live := s.live
 	cs := append(s.order[:0], s.req_...)
 	defer func() { s.order = cs[:0] }()
 	rarest := func() {
@@ -323,7 +323,7 @@ func (s *searcher) promote(cs *[]*cursor, opt []*cursor) []*cursor {
 
 // countFlat counts the live matches of a flat query, whole unless it reached limit before the end.
 func (s *searcher) countFlat(l Leaf, li int, sh *shape, limit uint64) (n uint64, whole bool, err error) {
-	live := l.Live()
+	live := s.live
 	s.req_, s.not = s.req_[:0], s.not[:0]
 	for _, list := range [][]*node{sh.req, sh.fil} {
 		for _, nd := range list {
@@ -344,8 +344,7 @@ func (s *searcher) countFlat(l Leaf, li int, sh *shape, limit uint64) (n uint64,
 		return s.countAny(l, li, sh)
 	}
 	if len(sh.req)+len(sh.fil) == 1 && len(s.not) == 0 {
-		t := &s.terms[append(sh.req, sh.fil...)[0].term]
-		n, err = s.liveDF(l, t, li)
+		n, err = s.countList(l, li, append(sh.req, sh.fil...)[0].term)
 		return n, true, err
 	}
 	cs := append(s.order[:0], s.req_...)
@@ -394,12 +393,11 @@ func (s *searcher) countAny(l Leaf, li int, sh *shape) (uint64, bool, error) {
 	if longest == nil {
 		return 0, true, nil
 	}
-	live := l.Live()
-	lt := &s.terms[longest.term]
+	live := s.live
 	var base uint64
 	apart := len(s.not) == 0 && (total-most)*8 < most
 	if apart {
-		n, err := s.liveDF(l, lt, li)
+		n, err := s.countList(l, li, longest.term)
 		if err != nil {
 			return 0, false, err
 		}

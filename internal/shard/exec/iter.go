@@ -26,7 +26,7 @@ func (s *searcher) generic(l Leaf, li int, root *node, res *Result, wantCount bo
 	if wantCount && s.top.k == 0 {
 		switch root.kind {
 		case kindAll:
-			res.Total += uint64(l.LiveDocs())
+			res.Total += uint64(s.liveN)
 			return nil
 		case kindPrefix:
 			return s.countPrefix(l, li, root, res)
@@ -43,12 +43,17 @@ func (s *searcher) generic(l Leaf, li int, root *node, res *Result, wantCount bo
 	if s.req.Exhaustive {
 		ph = nil
 	}
-	live := l.Live()
-	for doc := it.seek(0); doc != noDoc; doc = it.seek(doc + 1) {
+	live := s.live
+	for doc := it.seek(nextIn(live, 0)); doc != noDoc; doc = it.seek(doc + 1) {
 		if err := s.check(8); err != nil {
 			return err
 		}
 		if live != nil && !live.Has(doc) {
+			doc = nextIn(live, doc)
+			if doc == noDoc {
+				break
+			}
+			doc-- // the iterator goes on to the next live document
 			continue
 		}
 		if wantCount {
@@ -99,17 +104,12 @@ func (s *searcher) bare(l Leaf, li int, n *node) (iterator, error) {
 		return s.prefixIter(l, li, n)
 	case kindExists:
 		if has := l.Present(n.field); has != nil {
-			return &filterIter{s: s, n: l.NumDocs(), has: has}, nil
+			return &filterIter{s: s, n: l.NumDocs(), has: has, live: s.live}, nil
 		}
 		return nil, nil
-	case kindNumRange:
-		if col := l.NumColumn(n.field); col != nil {
-			return s.numRange(l, col, n), nil
-		}
-		return nil, nil
-	case kindStrRange:
-		if col := l.StrColumn(n.field); col != nil {
-			return s.strRange(l, col, n), nil
+	case kindNumRange, kindNumTerms, kindStrRange, kindStrTerms:
+		if c := newColumnTest(l, n); c != nil {
+			return &filterIter{s: s, n: l.NumDocs(), has: c.has, skip: c.skip, live: s.live}, nil
 		}
 		return nil, nil
 	}
@@ -145,6 +145,7 @@ func (r *rangeOfDocs) score() float32 { return 1 }
 func (r *rangeOfDocs) cost() int      { return int(r.n) }
 
 // filterIter tests documents one after the other; it scores 1. skip, where there is one, jumps over documents that cannot match.
+// Documents outside live are not tested: no search returns them, whatever part of the query this is.
 type filterIter struct {
 	s    *searcher
 	n    uint32
@@ -152,6 +153,7 @@ type filterIter struct {
 	on   bool
 	has  func(doc uint32) bool
 	skip func(doc uint32) uint32
+	live bitset.Set // nil: all
 }
 
 func (f *filterIter) seek(target uint32) uint32 {
@@ -169,6 +171,14 @@ func (f *filterIter) seek(target uint32) uint32 {
 			f.s.failed = err
 			break
 		}
+		if f.live != nil && !f.live.Has(d) {
+			d = nextIn(f.live, d)
+			if d == noDoc {
+				break
+			}
+			d-- // it is looked at in the next round, after skip
+			continue
+		}
 		if f.has(d) {
 			f.cur = d
 			return d
@@ -179,64 +189,6 @@ func (f *filterIter) seek(target uint32) uint32 {
 }
 func (f *filterIter) score() float32 { return 1 }
 func (f *filterIter) cost() int      { return int(f.n) }
-
-func (s *searcher) numRange(l Leaf, col NumColumn, n *node) iterator {
-	var vals []uint64
-	open := -1 // the block known to hold values within the bounds
-	return &filterIter{
-		s: s, n: l.NumDocs(),
-		has: func(doc uint32) bool {
-			vals = col.Values(doc, vals[:0])
-			for _, v := range vals {
-				if n.lo <= v && v <= n.hi {
-					return true
-				}
-			}
-			return false
-		},
-		skip: func(doc uint32) uint32 {
-			for b := int(doc / ColumnBlock); b < col.NumBlocks(); b++ {
-				if b == open {
-					return doc
-				}
-				if lo, hi, ok := col.BlockRange(b); ok && lo <= n.hi && hi >= n.lo {
-					open = b
-					return max(doc, uint32(b*ColumnBlock))
-				}
-			}
-			return noDoc
-		},
-	}
-}
-
-func (s *searcher) strRange(l Leaf, col StrColumn, n *node) iterator {
-	lo, hi := 0, col.NumOrds()
-	if n.strLo != nil {
-		o, exact := col.Seek(n.strLo)
-		if lo = o; exact && n.loExcl {
-			lo++
-		}
-	}
-	if n.strHi != nil {
-		o, exact := col.Seek(n.strHi)
-		if hi = o; exact && !n.hiExcl {
-			hi++
-		}
-	}
-	if lo >= hi {
-		return nil
-	}
-	var ords []uint32
-	return &filterIter{s: s, n: l.NumDocs(), has: func(doc uint32) bool {
-		ords = col.Ords(doc, ords[:0])
-		for _, o := range ords {
-			if int(o) >= lo && int(o) < hi {
-				return true
-			}
-		}
-		return false
-	}}
-}
 
 // boolIter matches where every required part does and no prohibited one.
 type boolIter struct {
@@ -399,24 +351,30 @@ type scoredSet struct {
 }
 
 func (p *scoredSet) seek(target uint32) uint32 {
-	w := int(target >> 6)
-	if w >= len(p.docs) {
-		p.cur = noDoc
-		return noDoc
-	}
-	x := p.docs[w] >> (target & 63) << (target & 63)
-	for x == 0 {
-		if w++; w >= len(p.docs) {
-			p.cur = noDoc
-			return noDoc
-		}
-		x = p.docs[w]
-	}
-	p.cur = uint32(w<<6 + bits.TrailingZeros64(x))
+	p.cur = nextIn(p.docs, target)
 	return p.cur
 }
 func (p *scoredSet) score() float32 { return p.sc[p.cur] }
 func (p *scoredSet) cost() int      { return p.n }
+
+// nextIn returns the first member at or after target, noDoc when there is none. A nil set has every document.
+func nextIn(set bitset.Set, target uint32) uint32 {
+	if set == nil {
+		return target
+	}
+	w := int(target >> 6)
+	if w >= len(set) {
+		return noDoc
+	}
+	x := set[w] >> (target & 63) << (target & 63)
+	for x == 0 {
+		if w++; w >= len(set) {
+			return noDoc
+		}
+		x = set[w]
+	}
+	return uint32(w<<6 + bits.TrailingZeros64(x))
+}
 
 // forEach calls fn for every member, ascending.
 func forEach(set bitset.Set, fn func(doc uint32) error) error {

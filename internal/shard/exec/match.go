@@ -19,17 +19,71 @@ type MatchOptions struct {
 
 // MatchSet is the documents that a query and filters find.
 type MatchSet struct {
-	Leaves []LeafMatch
-	Count  uint64 // of all leaves
+	Leaves []LeafMatch // one for each leaf
+	Count  uint64      // of all leaves
 }
 
 // LeafMatch is the documents found on one leaf.
 type LeafMatch struct {
-	Set   bitset.Set // live documents; nil: all live documents of the leaf. Not to be written to
+	Set   bitset.Set // live documents; nil: every live document of the leaf. Not to be written to
 	Count uint32
 }
 
-// Match returns the live documents that q (nil: every document) and every filter find, without scores. Errors are those of Search.
+// Match returns the live documents that q (nil: every document) and every filter find, without scores and statistics. A prefix may
+// have any number of words. Errors are those of Search; nothing is returned with one, also after a deadline.
 func Match(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers, q query.Node, filters []query.Node, o MatchOptions) (*MatchSet, error) {
-	return &MatchSet{Leaves: make([]LeafMatch, len(leaves))}, nil
+	req := Request{Query: q, DefaultFields: o.DefaultFields, Stats: o.Stats, Cache: o.Cache, Trace: o.Trace}
+	s := newSearcher(ctx, leaves, sch, an, &req)
+	defer s.release()
+	if err := s.ended(); err != nil {
+		return nil, err
+	}
+	root, err := s.plan(q)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.planFilters(filters, o.Cache); err != nil {
+		return nil, err
+	}
+	if len(s.capped) > 0 {
+		if err := s.statistics(); err != nil {
+			return nil, err
+		}
+	}
+	if req.Trace != nil {
+		req.Trace.Leaves = make([]LeafTrace, len(leaves))
+	}
+	out := &MatchSet{Leaves: make([]LeafMatch, len(leaves))}
+	err = s.eachLeaf(func(li int, tr *LeafTrace) error {
+		if s.liveN == 0 {
+			out.Leaves[li].Set = bitset.New(int(leaves[li].NumDocs()))
+			return nil
+		}
+		if tr != nil {
+			tr.Path = "set"
+		}
+		set, n, err := s.matches(li, root)
+		if err != nil {
+			return err
+		}
+		m := &out.Leaves[li]
+		m.Count = n
+		out.Count += uint64(n)
+		switch {
+		case n == leaves[li].LiveDocs():
+			s.drop(set)
+		case n == 0:
+			s.drop(set)
+			m.Set = bitset.New(int(leaves[li].NumDocs()))
+		case set.shared && !s.accepted.shared:
+			m.Set, s.accepted = set.bits, docSet{} // not to be used again
+		default:
+			m.Set = set.bits
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -29,7 +30,34 @@ type tdoc struct {
 	toks [3][]string
 	num  []int64
 	tag  []string
+	u    []uint64  // at most one
+	x    []float64 // any number, −0 among them
+	date []int64   // one, in milliseconds
 }
+
+// nums are the values of a column of numbers, encoded.
+func (d *tdoc) nums(f int) []uint64 {
+	var out []uint64
+	switch f {
+	case 3:
+		for _, v := range d.num {
+			out = append(out, schema.EncodeI64(v))
+		}
+	case 5:
+		out = append(out, d.u...)
+	case 6:
+		for _, v := range d.x {
+			out = append(out, schema.EncodeF64(v))
+		}
+	case 7:
+		for _, v := range d.date {
+			out = append(out, schema.EncodeI64(v))
+		}
+	}
+	return out
+}
+
+func isNum(f int) bool { return f == 3 || f >= 5 && f <= 7 }
 
 func testSchema() *schema.Schema {
 	return &schema.Schema{Name: "t", Fields: []schema.Field{
@@ -38,6 +66,11 @@ func testSchema() *schema.Schema {
 		{Name: "body", Type: schema.Text, Tokenizer: "alnum", Indexed: true, Positions: schema.TokenPositions, K1: 0.9, B: 0.4},
 		{Name: "n", Type: schema.I64, Fast: true},
 		{Name: "tag", Type: schema.Text, Tokenizer: "raw", Fast: true},
+		{Name: "u", Type: schema.U64, Fast: true},
+		{Name: "x", Type: schema.F64, Fast: true, Multi: true},
+		{Name: "date", Type: schema.Date, Fast: true},
+		{Name: "slow", Type: schema.I64},
+		{Name: "vec", Type: schema.DenseVector, Dim: 2},
 	}}
 }
 
@@ -66,6 +99,7 @@ type memLeaf struct {
 	stats   [3]score.FieldStats
 	terms   [3]map[string]*plist
 	sorted  [3][]string
+	strs    *memStrs
 }
 
 type plist struct{ docs, freqs, pos []uint32 }
@@ -161,24 +195,27 @@ func (l *memLeaf) Present(f int) func(uint32) bool {
 	switch f {
 	case 1, 2:
 		return func(d uint32) bool { return len(l.docs[d].toks[f]) > 0 }
-	case 3:
-		return func(d uint32) bool { return len(l.docs[d].num) > 0 }
+	case 4:
+		return func(d uint32) bool { return len(l.docs[d].tag) > 0 }
 	}
-	return func(d uint32) bool { return len(l.docs[d].tag) > 0 }
+	return func(d uint32) bool { return len(l.docs[d].nums(f)) > 0 }
 }
 
 func (l *memLeaf) NumColumn(f int) NumColumn {
-	if f != 3 {
+	if !isNum(f) {
 		return nil
 	}
-	return (*memNums)(l)
+	return &memNums{l, f}
 }
 
 func (l *memLeaf) StrColumn(f int) StrColumn {
 	if f != 4 {
 		return nil
 	}
-	return newMemStrs(l)
+	if l.strs == nil {
+		l.strs = newMemStrs(l)
+	}
+	return l.strs
 }
 
 func (l *memLeaf) Key(d uint32, dst []byte) []byte             { return append(dst, l.docs[d].key...) }
@@ -188,18 +225,18 @@ func (l *memLeaf) Identity() uint64                            { return 0 }
 func (l *memLeaf) Vectors(int) *vector.Index                   { return nil }
 func (l *memLeaf) SparseVectors(int) *sparse.Index             { return nil }
 
-type memNums memLeaf
+type memNums struct {
+	l *memLeaf
+	f int
+}
 
 func (m *memNums) Values(d uint32, dst []uint64) []uint64 {
-	for _, v := range m.docs[d].num {
-		dst = append(dst, schema.EncodeI64(v))
-	}
-	return dst
+	return append(dst, m.l.docs[d].nums(m.f)...)
 }
-func (m *memNums) NumBlocks() int { return (len(m.docs) + ColumnBlock - 1) / ColumnBlock }
+func (m *memNums) NumBlocks() int { return (len(m.l.docs) + ColumnBlock - 1) / ColumnBlock }
 func (m *memNums) BlockRange(b int) (lo, hi uint64, ok bool) {
 	lo = math.MaxUint64
-	for d := b * ColumnBlock; d < min((b+1)*ColumnBlock, len(m.docs)); d++ {
+	for d := b * ColumnBlock; d < min((b+1)*ColumnBlock, len(m.l.docs)); d++ {
 		for _, v := range m.Values(uint32(d), nil) {
 			lo, hi, ok = min(lo, v), max(hi, v), true
 		}
@@ -265,7 +302,7 @@ func newSegLeaf(t testing.TB, docs []tdoc, dead map[int]bool) *segLeaf {
 	m := newMemLeaf(docs, nd, true)
 	var buf bytes.Buffer
 	w := segment.NewWriter(&buf, segment.WriterOptions{NoSources: true})
-	w.Begin(len(docs), []segment.FieldMeta{{ID: 1, Name: "title"}, {ID: 2, Name: "body"}, {ID: 3, Name: "n"}, {ID: 4, Name: "tag"}})
+	w.Begin(len(docs), []segment.FieldMeta{{ID: 1, Name: "title"}, {ID: 2, Name: "body"}, {ID: 3, Name: "n"}, {ID: 4, Name: "tag"}, {ID: 5, Name: "u"}, {ID: 6, Name: "x"}, {ID: 7, Name: "date"}})
 	for i := range docs {
 		w.Key([]byte(docs[i].key), uint64(i))
 	}
@@ -279,14 +316,19 @@ func newSegLeaf(t testing.TB, docs []tdoc, dead map[int]bool) *segLeaf {
 		}
 		w.EndField()
 	}
-	starts := []uint32{0}
-	var nums []uint64
-	for i := range docs {
-		nums = (*memNums)(m).Values(uint32(i), nums)
-		starts = append(starts, uint32(len(nums)))
+	column := func(f int) {
+		starts := []uint32{0}
+		var nums []uint64
+		for i := range docs {
+			nums = append(nums, docs[i].nums(f)...)
+			starts = append(starts, uint32(len(nums)))
+		}
+		w.NumColumn(f, starts, nums)
 	}
-	w.NumColumn(3, starts, nums)
-	starts = []uint32{0}
+	for _, f := range []int{3, 5, 6, 7} {
+		column(f)
+	}
+	starts := []uint32{0}
 	var strs [][]byte
 	for i := range docs {
 		for _, v := range docs[i].tag {
@@ -295,7 +337,7 @@ func newSegLeaf(t testing.TB, docs []tdoc, dead map[int]bool) *segLeaf {
 		starts = append(starts, uint32(len(strs)))
 	}
 	w.StrColumn(4, starts, strs)
-	for f := 1; f < 5; f++ {
+	for f := 1; f < 8; f++ {
 		var have []uint32
 		for i := range docs {
 			if m.Present(f)(uint32(i)) {
@@ -515,14 +557,18 @@ func (o *oracle) eval(q query.Node, d *tdoc, idfs map[string]float32) (bool, flo
 			return len(words) > 0, s
 		})
 	case *query.Exists:
-		switch q.Field {
-		case "n":
-			return len(d.num) > 0, 1
-		case "tag":
-			return len(d.tag) > 0, 1
-		}
 		f, _ := o.sch.Lookup(q.Field)
+		if f >= 3 {
+			return f == 4 && len(d.tag) > 0 || len(d.nums(f)) > 0, 1
+		}
 		return len(d.toks[f]) > 0, 1
+	case *query.Terms:
+		for _, v := range q.Values {
+			if slices.Contains(d.strings(q.Field), v) {
+				return true, 1
+			}
+		}
+		return false, 0
 	case *query.Range:
 		if q.Field == "tag" {
 			for _, v := range d.tag {
@@ -532,12 +578,8 @@ func (o *oracle) eval(q query.Node, d *tdoc, idfs map[string]float32) (bool, flo
 			}
 			return false, 0
 		}
-		for _, v := range d.num {
-			if in(q, func(b string) int {
-				var x int64
-				fmt.Sscan(b, &x)
-				return int(v - x)
-			}) {
+		for _, v := range d.strings(q.Field) {
+			if in(q, func(b string) int { return number(v).Cmp(number(b)) }) {
 				return true, 1
 			}
 		}
@@ -577,6 +619,40 @@ func (o *oracle) eval(q query.Node, d *tdoc, idfs map[string]float32) (bool, flo
 		return len(q.MustNot) > 0, 0
 	}
 	panic(fmt.Sprintf("%T", q))
+}
+
+// strings are the values of a document as text.
+func (d *tdoc) strings(field string) []string {
+	var out []string
+	switch field {
+	case "tag":
+		return d.tag
+	case "n":
+		for _, v := range d.num {
+			out = append(out, fmt.Sprint(v))
+		}
+	case "u":
+		for _, v := range d.u {
+			out = append(out, fmt.Sprint(v))
+		}
+	case "x":
+		for _, v := range d.x {
+			out = append(out, fmt.Sprint(v+0)) // −0 is 0
+		}
+	case "date":
+		for _, v := range d.date {
+			out = append(out, fmt.Sprint(v))
+		}
+	}
+	return out
+}
+
+func number(s string) *big.Rat {
+	r, ok := new(big.Rat).SetString(s)
+	if !ok {
+		panic(s)
+	}
+	return r
 }
 
 func in(q *query.Range, cmp func(b string) int) bool {
@@ -637,9 +713,35 @@ func randomDocs(r *rand.Rand, n int) []tdoc {
 		for range r.IntN(3) {
 			d.tag = append(d.tag, string(rune('a'+r.IntN(8))))
 		}
+		if r.IntN(4) > 0 {
+			d.u = []uint64{[]uint64{0, 1, 2, 7, 1 << 63, 1<<63 + 1, math.MaxUint64}[r.IntN(7)]}
+		}
+		for range r.IntN(4) {
+			d.x = append(d.x, []float64{0, math.Copysign(0, -1), 1.5, -1.5, 1e300, -1e300, 5e-324, 0.1}[r.IntN(8)])
+		}
+		d.date = []int64{day * (int64(i/700) + int64(r.IntN(5)))} // blocks differ
 	}
 	return docs
 }
+
+const day = 86_400_000
+
+// value is the text of a value that documents may have in a column.
+func value(r *rand.Rand, field string) string {
+	switch field {
+	case "tag":
+		return string(rune('a' + r.IntN(9)))
+	case "u":
+		return []string{"0", "1", "2", "3", "9223372036854775808", "9223372036854775809", "18446744073709551615"}[r.IntN(7)]
+	case "x":
+		return []string{"0", "1.5", "-1.5", "1e+300", "5e-324", "0.1", "2"}[r.IntN(7)]
+	case "date":
+		return fmt.Sprint(day * int64(r.IntN(8)))
+	}
+	return fmt.Sprint(r.IntN(60) - 30)
+}
+
+var columns = []string{"n", "n", "tag", "u", "x", "date"}
 
 func randomQuery(r *rand.Rand, depth int) query.Node {
 	field := []string{"", "title", "body", "body"}[r.IntN(4)]
@@ -665,27 +767,27 @@ func randomQuery(r *rand.Rand, depth int) query.Node {
 	case 7:
 		return &query.Prefix{Field: field, Text: word(r)[:1+r.IntN(2)]}
 	case 8:
-		q := &query.Range{Field: "n"}
-		if r.IntN(3) > 0 {
-			q.Min = &query.Bound{Value: fmt.Sprint(r.IntN(60) - 30), Exclusive: r.IntN(2) == 0}
-		}
-		if r.IntN(3) > 0 {
-			q.Max = &query.Bound{Value: fmt.Sprint(r.IntN(60) - 30), Exclusive: r.IntN(2) == 0}
-		}
+		field := columns[r.IntN(len(columns))]
 		if r.IntN(3) == 0 {
-			q.Field = "tag"
-			for _, b := range []*query.Bound{q.Min, q.Max} {
-				if b != nil {
-					b.Value = string(rune('a' + r.IntN(9)))
-				}
+			q := &query.Terms{Field: field}
+			for range r.IntN(4) {
+				q.Values = append(q.Values, value(r, field))
 			}
+			return q
+		}
+		q := &query.Range{Field: field}
+		if r.IntN(3) > 0 {
+			q.Min = &query.Bound{Value: value(r, field), Exclusive: r.IntN(2) == 0}
+		}
+		if r.IntN(3) > 0 {
+			q.Max = &query.Bound{Value: value(r, field), Exclusive: r.IntN(2) == 0}
 		}
 		return q
 	case 9:
 		if r.IntN(3) == 0 {
 			return &query.All{}
 		}
-		return &query.Exists{Field: []string{"n", "tag", "title", "body"}[r.IntN(4)]}
+		return &query.Exists{Field: []string{"n", "tag", "title", "body", "u", "x", "date"}[r.IntN(7)]}
 	case 10:
 		return &query.Boost{Query: randomQuery(r, depth-1), Factor: []float32{2, 0.5, 3.7, 0, -1}[r.IntN(5)]}
 	case 11, 12: // flat disjunction

@@ -24,7 +24,7 @@ type phraseIter struct {
 }
 
 func (s *searcher) phraseIter(l Leaf, li int, n *node) (iterator, error) {
-	p := &phraseIter{s: s, slop: n.slop, offs: n.offs, exact: s.top.k > 0}
+	p := &phraseIter{s: s, slop: n.slop, offs: n.offs, exact: s.top.k > 0 || s.exact}
 	var idf float32
 	for _, ti := range n.list {
 		idf += s.terms[ti].idf

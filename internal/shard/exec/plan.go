@@ -52,6 +52,8 @@ const (
 	kindPrefix
 	kindNumRange
 	kindStrRange
+	kindNumTerms
+	kindStrTerms
 	kindExists
 )
 
@@ -62,6 +64,8 @@ type node struct {
 	boosted bool
 	boost   float32 // multiplies the score when boosted
 	dropped bool    // kindNone: text without a token, such as a stop word; a Bool leaves it out
+
+	src query.Node // what it was made of, for explanations
 
 	slot int   // kindTerm: number of the scoring leaf in order of summation
 	term int   // kindTerm: index into searcher.terms
@@ -75,8 +79,10 @@ type node struct {
 
 	must, should, not, filter []*node
 
-	lo, hi         uint64 // kindNumRange, inclusive
-	strLo, strHi   []byte // kindStrRange; nil is open
+	nums           []uint64 // kindNumTerms, ascending
+	strs           [][]byte // kindStrTerms, ascending
+	lo, hi         uint64   // kindNumRange, inclusive
+	strLo, strHi   []byte   // kindStrRange; nil is open
 	loExcl, hiExcl bool
 }
 
@@ -90,23 +96,31 @@ type term struct {
 }
 
 type leafPostings struct {
-	ok bool
-	p  segment.Postings
+	ok     bool
+	looked bool // the leaf was asked
+	p      segment.Postings
 }
 
 // fieldParams are the BM25 constants of a field for one request.
 type fieldParams struct {
 	ready      bool
 	k1, b, avg float32
+	stats      score.FieldStats // behind avg
 }
 
 func (s *searcher) plan(q query.Node) (*node, error) {
 	n, err := s.planNode(q)
+	if err == nil {
+		if n.src == nil {
+			n.src = q
+		}
+		return n, nil
+	}
 	var bad *QueryError
 	if errors.As(err, &bad) && bad.Node == nil {
 		bad.Node = q
 	}
-	return n, err
+	return nil, err
 }
 
 func (s *searcher) planNode(q query.Node) (*node, error) {
@@ -171,6 +185,8 @@ func (s *searcher) planNode(q query.Node) (*node, error) {
 		return s.node(node{kind: kindExists, field: f}), nil
 	case *query.Range:
 		return s.rangeNode(q)
+	case *query.Terms:
+		return s.termsNode(q)
 	}
 	return nil, fmt.Errorf("plan query: unknown node %T", q)
 }
@@ -492,7 +508,7 @@ func (s *searcher) statistics() error {
 		if s.collect != nil {
 			s.collect.Fields[fd.Name] = st
 		}
-		s.params[f].k1, s.params[f].b, s.params[f].avg = fd.K1, fd.B, score.AvgLen(st)
+		s.params[f].k1, s.params[f].b, s.params[f].avg, s.params[f].stats = fd.K1, fd.B, score.AvgLen(st), st
 	}
 	for i := range s.terms {
 		if err := s.check(16); err != nil {
@@ -504,6 +520,7 @@ func (s *searcher) statistics() error {
 			t.posts = s.leafLists()
 			for li, l := range s.leaves {
 				t.posts[li].p, t.posts[li].ok = l.Postings(t.field, t.bytes)
+				t.posts[li].looked = true
 			}
 		}
 		known := false
@@ -531,6 +548,20 @@ func (s *searcher) statistics() error {
 		c.apply(s)
 	}
 	return nil
+}
+
+// list returns a term's list on a leaf, looking it up once.
+func (s *searcher) list(l Leaf, li, ti int) (*segment.Postings, bool) {
+	t := &s.terms[ti]
+	if t.posts == nil {
+		t.posts = s.leafLists()
+	}
+	lp := &t.posts[li]
+	if !lp.ok && !lp.looked {
+		lp.p, lp.ok = l.Postings(t.field, t.bytes)
+		lp.looked = true
+	}
+	return &lp.p, lp.ok
 }
 
 // liveDF is the live document frequency of a term on one leaf.
@@ -649,7 +680,7 @@ func (s *searcher) scan(n *node) ([]expansion, error) {
 			at[li]++
 			e.df += le.df
 			if whole = whole && le.kept; whole {
-				e.posts[li] = leafPostings{true, le.p}
+				e.posts[li] = leafPostings{ok: true, looked: true, p: le.p}
 			}
 		}
 		if !whole {
@@ -731,7 +762,12 @@ func (s *searcher) scoring(n *node, terms []expansion) (map[string]bool, error) 
 func (c cappedMatch) apply(s *searcher) {
 	order := slices.Clone(c.n.should)
 	rank := func(n *node) uint64 {
-		if df := s.terms[n.term].df; df > 0 {
+		t := &s.terms[n.term]
+		df := t.df
+		if ext := s.req.Stats; ext != nil { // a term that they lack came after them; it must not change what every shard and page chooses
+			df = ext.DF[score.Term{Field: s.schema.Fields[t.field].Name, Text: string(t.bytes)}]
+		}
+		if df > 0 {
 			return df
 		}
 		return ^uint64(0)

@@ -59,7 +59,7 @@ func (s *searcher) countPrefix(l Leaf, li int, n *node, res *Result) error {
 	if err := s.addRest(set, l, n); err != nil {
 		return err
 	}
-	if live := l.Live(); live != nil {
+	if live := s.live; live != nil {
 		for i := range set {
 			set[i] &= live[i]
 		}

@@ -55,6 +55,16 @@ type searcher struct {
 	found [][]leafExpansion // terms of a prefix by leaf
 	union []expansion       // and over all
 
+	fs       *searcher    // of the filters, nil without any
+	parts    []filterPart // the filters
+	accepted docSet       // what live is made of, when it is made for this leaf
+	live     bitset.Set   // documents of the leaf that may be returned; nil: all
+	liveN    uint32       // how many they are
+	filtered bool         // they are fewer than the live documents, which statistics speak of
+	exact    bool         // phrases are counted, not only found
+	spare    []bitset.Set // sets for reuse
+	block    *[ColumnBlock]uint64
+
 	top    topk
 	slack  float32
 	work   int
@@ -122,8 +132,14 @@ func (s *searcher) release() {
 	}
 	clear(s.union)
 	s.union = s.union[:0]
+	if s.fs != nil {
+		s.fs.release()
+		s.fs = nil
+	}
+	clear(s.parts)
+	s.parts, s.accepted, s.live, s.exact = s.parts[:0], docSet{}, nil, false
 	s.sh = shape{req: s.sh.req[:0], fil: s.sh.fil[:0], opt: s.sh.opt[:0], not: s.sh.not[:0]}
-	s.top.leaves = nil
+	s.top.leaves, s.top.after = nil, nil
 	s.slotCur = s.slotCur[:0]
 	searchers.Put(s)
 }
@@ -211,37 +227,67 @@ func Search(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers
 	if err := s.ended(); err != nil {
 		return nil, err
 	}
+	so, err := s.readOrder()
+	if err != nil {
+		return nil, err
+	}
 	root, err := s.plan(req.Query)
 	if err != nil {
 		return nil, err
 	}
 	res := &Result{TotalRelation: Exactly}
-	if err := s.statistics(); err != nil {
-		return s.partial(res, err)
+	if err := s.planFilters(req.Filters, req.Cache); err != nil {
+		return res.or(s.partial(res, err))
 	}
 	sh := s.shape(root)
-	s.slack = 1 + float32(s.slots+8)*0x1p-23
-	k := 0
-	if req.Limit > 0 {
-		k = req.Limit + req.Offset
+	if so == nil {
+		so = s.constantOrder(sh.root)
 	}
-	s.top.reset(k, leaves)
-	for li := range leaves {
-		if err = s.leaf(li, sh, res); err == nil {
-			err = leaves[li].Err()
+	if so == nil || so.needStats(s) {
+		if err := s.statistics(); err != nil {
+			return res.or(s.partial(res, err))
 		}
-		s.freeCursors()
-		if err != nil {
-			break
-		}
+	}
+	if req.Trace != nil {
+		req.Trace.Leaves = make([]LeafTrace, len(leaves))
+	}
+	if so != nil {
+		err = s.sorted(so, sh.root, res)
+	} else {
+		err = s.ranked(sh, res)
 	}
 	if err != nil {
-		if res, err = s.partial(res, err); err != nil {
-			return nil, err
-		}
+		return nil, err
 	}
 	if req.Total == TotalNone {
 		res.Total, res.TotalRelation = 0, ""
+	}
+	res.Notes = s.notes
+	return res, nil
+}
+
+// window is the number of best documents that are kept.
+func (s *searcher) window() int {
+	if s.req.Limit == 0 {
+		return 0
+	}
+	return s.req.Limit + s.req.Offset
+}
+
+// ranked finds the hits by score.
+func (s *searcher) ranked(sh *shape, res *Result) error {
+	req, leaves := s.req, s.leaves
+	s.slack = 1 + float32(s.slots+8)*0x1p-23
+	k := s.window()
+	s.top.reset(k, leaves)
+	if req.After != nil {
+		s.top.after = &afterScore{score: req.After.Values[0].Score, key: []byte(req.After.Key), leaf: -1}
+	}
+	err := s.eachLeaf(func(li int, tr *LeafTrace) error { return s.leaf(li, sh, res, tr) })
+	if err != nil {
+		if err = s.partial(res, err); err != nil {
+			return err
+		}
 	}
 	best := s.top.sorted()
 	if k < len(best) {
@@ -250,24 +296,57 @@ func Search(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers
 	best = best[min(req.Offset, len(best)):]
 	res.Hits = make([]Hit, len(best))
 	for i, e := range best {
-		res.Hits[i] = Hit{Leaf: int(e.leaf), Doc: e.doc, Score: e.score}
-		if !req.NoKeys {
+		h := &res.Hits[i]
+		*h = Hit{Leaf: int(e.leaf), Doc: e.doc, Score: e.score}
+		if !req.NoKeys || len(req.Sort) > 1 {
 			s.top.ka = leaves[e.leaf].Key(e.doc, s.top.ka[:0])
-			res.Hits[i].Key = string(s.top.ka)
+			h.Key = string(s.top.ka)
+		}
+		if len(req.Sort) > 0 { // by score, and perhaps by id
+			h.Sort = []SortValue{{Kind: ScoreValue, Score: e.score}, {Kind: TextValue, Text: h.Key}}[:len(req.Sort)]
 		}
 	}
-	res.Notes = s.notes
-	return res, nil
+	return nil
+}
+
+// eachLeaf calls fn with every leaf entered, until an error.
+func (s *searcher) eachLeaf(fn func(li int, tr *LeafTrace) error) error {
+	for li, l := range s.leaves {
+		var tr *LeafTrace
+		if s.req.Trace != nil {
+			tr = &s.req.Trace.Leaves[li]
+		}
+		err := s.enter(li, tr)
+		if err == nil {
+			err = fn(li, tr)
+		}
+		if err == nil {
+			err = l.Err()
+		}
+		s.leave()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// or is the answer unless there is an error.
+func (r *Result) or(err error) (*Result, error) {
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // partial decides what an error leaves of the answer: a passed deadline gives what was reached where the caller allowed it.
-func (s *searcher) partial(res *Result, err error) (*Result, error) {
+func (s *searcher) partial(res *Result, err error) error {
 	if s.req.AllowPartial && errors.Is(err, context.DeadlineExceeded) {
 		res.Partial = true
 		res.TotalRelation = AtLeast
-		return res, nil
+		return nil
 	}
-	return nil, err
+	return err
 }
 
 // Statistics returns the integer statistics that a search for q uses, over the live documents of the leaves: to be summed over
@@ -399,23 +478,26 @@ func (s *searcher) eval(n *node, doc uint32) (float32, bool) {
 }
 
 // leaf searches one leaf: the best documents first, then the count where that pass did not give it.
-func (s *searcher) leaf(li int, sh *shape, res *Result) error {
+func (s *searcher) leaf(li int, sh *shape, res *Result, tr *LeafTrace) error {
 	l := s.leaves[li]
-	if l.LiveDocs() == 0 {
+	if s.liveN == 0 {
 		return nil
+	}
+	if tr != nil {
+		before := s.top.offered
+		defer func() { tr.Offered = s.top.offered - before }()
 	}
 	wantCount := s.req.Total != TotalNone
 	if s.req.Total == TotalAtLeast && res.Total >= s.req.TotalFloor && res.Total > 0 {
 		res.TotalRelation = AtLeast
 		wantCount = false
 	}
-	if cap(s.slotCur) < s.slots {
-		s.slotCur = make([]*cursor, s.slots)
+	s.startSlots()
+	lead := sh.flat && s.filterLeads(l, li, sh)
+	if tr != nil {
+		tr.Path = pathOf(sh, lead, s.top.k)
 	}
-	s.slotCur = s.slotCur[:s.slots]
-	clear(s.slotCur)
-
-	if !sh.flat {
+	if !sh.flat || lead {
 		return s.generic(l, li, sh.root, res, wantCount)
 	}
 	if s.top.k > 0 {
@@ -444,6 +526,28 @@ func (s *searcher) leaf(li int, sh *shape, res *Result) error {
 		res.TotalRelation = AtLeast
 	}
 	return err
+}
+
+// startSlots makes room for the cursors of a leaf.
+func (s *searcher) startSlots() {
+	if cap(s.slotCur) < s.slots {
+		s.slotCur = make([]*cursor, s.slots)
+	}
+	s.slotCur = s.slotCur[:s.slots]
+	clear(s.slotCur)
+}
+
+// pathOf names how a leaf is searched, for its trace.
+func pathOf(sh *shape, lead bool, k int) string {
+	switch {
+	case lead:
+		return "filter"
+	case !sh.flat:
+		return "walk"
+	case k > 0:
+		return "pruned"
+	}
+	return "count"
 }
 
 // topFlat offers the best documents of a flat query. It counts the matches on the way where counting is wanted and the best
@@ -490,7 +594,7 @@ func (s *searcher) topFlat(l Leaf, li int, sh *shape, counting bool) (n uint64, 
 	case len(s.req_) == 1 && scoring == 1 && len(s.opt) == 0 && len(s.not) == 0:
 		return 0, false, s.topTerm(l, li, s.req_[0])
 	}
-	if len(s.req_) == 1 && len(s.not) == 0 {
+	if len(s.req_) == 1 && len(s.not) == 0 && !s.filtered {
 		counting = false // the list's frequency is the count
 	}
 	n, err = s.topAll(l, li, sh, counting)

@@ -3,6 +3,7 @@ package exec
 import (
 	"bytes"
 	"math"
+	"sort"
 )
 
 // entry is a document kept for the answer.
@@ -19,12 +20,56 @@ type topk struct {
 	thr    float32 // a score below it cannot enter; −Inf until k are kept
 	leaves []Leaf
 	ka, kb []byte
+
+	offered uint64
+	after   *afterScore // documents up to this place are not wanted; nil: all are
+}
+
+// afterScore is a place in the order by score.
+type afterScore struct {
+	score float32
+	key   []byte
+	leaf  int    // that doc is of, −1 for none
+	doc   uint32 // first document of the leaf, which is ordered by key, whose key is above
+}
+
+// behind tells whether a document stands behind the place.
+func (a *afterScore) behind(t *topk, leaf int, doc uint32, score float32) bool {
+	if score != a.score {
+		return score < a.score
+	}
+	l := t.leaves[leaf]
+	if !l.KeyOrdered() {
+		t.ka = l.Key(doc, t.ka[:0])
+		return bytes.Compare(t.ka, a.key) > 0
+	}
+	if a.leaf != leaf {
+		a.leaf = leaf
+		a.doc, _ = seekKey(l, a.key, true)
+	}
+	return doc >= a.doc
+}
+
+// seekKey returns the first document of a leaf ordered by key whose key is not below the given one, or with above is above it, and
+// whether its key is the same.
+func seekKey(l Leaf, key []byte, above bool) (doc uint32, same bool) {
+	var buf []byte
+	doc = uint32(sort.Search(int(l.NumDocs()), func(d int) bool {
+		buf = l.Key(uint32(d), buf[:0])
+		c := bytes.Compare(buf, key)
+		return c > 0 || c == 0 && !above
+	}))
+	if !above && doc < l.NumDocs() {
+		same = bytes.Equal(l.Key(doc, buf[:0]), key)
+	}
+	return doc, same
 }
 
 func (t *topk) reset(k int, leaves []Leaf) {
 	t.k, t.leaves = k, leaves
 	t.heap = t.heap[:0]
 	t.thr = float32(math.Inf(-1))
+	t.offered, t.after = 0, nil
 }
 
 // worse tells whether a comes after b in the answer.
@@ -42,6 +87,10 @@ func (t *topk) worse(a, b entry) bool {
 
 // add offers a document.
 func (t *topk) add(leaf int, doc uint32, score float32) {
+	t.offered++
+	if t.after != nil && !t.after.behind(t, leaf, doc, score) {
+		return
+	}
 	e := entry{score, int32(leaf), doc}
 	if len(t.heap) < t.k {
 		t.heap = append(t.heap, e)

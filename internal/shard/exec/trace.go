@@ -22,5 +22,5 @@ type LeafTrace struct {
 // FilterTrace is how one filter was answered on one leaf.
 type FilterTrace struct {
 	How   string // "cache", "index" (lists of postings only), "scan" (a column or the documents were read)
-	Found uint32 // documents, dead ones included
+	Found uint32 // documents left by it, dead ones included: of the leaf, or where it was not kept of those that the filters before left
 }
