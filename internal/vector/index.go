@@ -31,6 +31,7 @@ type Index struct {
 	most    int      // most vectors of one document, at least 1; 0 if not known
 	having  atomic.Int64
 	g       *graphPart // nil without a graph
+	always  bool       // search the graph even where a scan costs less; for tests
 }
 
 // InMemory returns an index of records that are not in a section, such as those of a memtable. ends gives for each of the

@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"unsafe"
+
+	"github.com/weft-search/weft/internal/vector/graph"
 )
 
 // Numbers of the section's header; see FORMAT.md.
@@ -26,18 +28,32 @@ var ErrTooLarge = errors.New("exceeds the vector section format")
 
 // header is the fixed part of a section.
 type header struct {
-	flags                      uint16
-	p                          Params
-	numDocs, vectors, docs     uint32
-	nodes, most                uint32
-	edges, length              uint64
-	ends, owners, records, end int // places of the parts before the graph, and where it begins
+	flags                  uint16
+	p                      Params
+	numDocs, vectors, docs uint32
+	nodes, most            uint32
+	edges, length          uint64
+
+	// Places of the parts; upper has those of the levels from 1 up.
+	ends, owners, records                               int
+	centre, starts, members, nodeOf, codes, base, slots int
+	upper                                               []int
+	sizes                                               []int // of the levels from 1 up
+	end                                                 int
 }
 
 func align8(n int) int { return (n + 7) &^ 7 }
 
 func viewU32(b []byte) []uint32 {
 	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}
+
+func viewF32(b []byte) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}
+
+func bytesOfF32(v []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*4)
 }
 
 func bytesOfU32(v []uint32) []byte {
@@ -53,9 +69,41 @@ func (h *header) layout() {
 		h.owners = at
 		at = align8(at + 4*int(h.vectors))
 	}
-	h.records = at
-	h.end = align8(at + int(h.vectors)*h.p.RecordSize())
+	part := func(size int) int {
+		from := at
+		at = align8(at + size)
+		return from
+	}
+	h.records = part(int(h.vectors) * h.p.RecordSize())
+	if h.flags&flagGraph != 0 {
+		n, m := int(h.nodes), h.p.M
+		if h.p.Kind == Dense {
+			h.centre = part(4 * h.p.Dim)
+		}
+		if h.flags&flagGroups != 0 {
+			h.starts = part(4 * (n + 1))
+			h.members = part(4 * int(h.vectors))
+			h.nodeOf = part(4 * int(h.vectors))
+		}
+		if h.codesApart() {
+			h.codes = part(n * h.p.codeSize())
+		} else {
+			h.codes = h.records
+		}
+		h.base = part(4 * n * 2 * m)
+		h.sizes, h.upper = graph.Levels(n, m), nil
+		if len(h.sizes) > 0 {
+			h.slots = part(4 * h.sizes[0])
+		}
+		for _, size := range h.sizes {
+			h.upper = append(h.upper, part(4*size*m))
+		}
+	}
+	h.end = at
 }
+
+// codesApart says that codes are stored. Bit vectors that are all different are their own.
+func (h *header) codesApart() bool { return h.p.Kind == Dense || h.flags&flagGroups != 0 }
 
 func (h *header) append(b []byte) []byte {
 	b = append(b, sectionMagic...)
@@ -140,6 +188,18 @@ func Write(ctx context.Context, w io.Writer, p Params, numDocs uint32, src Sourc
 	if h.docs != numDocs || h.docs != h.vectors {
 		h.flags |= flagEnds
 	}
+	var g *graphPart
+	if p.Graph && n >= p.GraphFrom && n > 0 {
+		var err error
+		if g, err = buildGraph(ctx, p, src); err != nil {
+			return err
+		}
+		h.flags |= flagGraph
+		h.nodes, h.edges = uint32(g.g.N), g.g.Edges()
+		if g.starts != nil {
+			h.flags |= flagGroups
+		}
+	}
 	h.layout()
 	h.length = uint64(h.end)
 	out := &writer{w: w, buf: make([]byte, 0, 64<<10)}
@@ -164,11 +224,64 @@ func Write(ctx context.Context, w io.Writer, p Params, numDocs uint32, src Sourc
 		out.write(src.Record(i))
 	}
 	out.pad()
+	if g != nil {
+		g.write(out, &h)
+	}
 	out.flush()
 	if out.err != nil {
 		return fmt.Errorf("write vectors: %w", out.err)
 	}
 	return nil
+}
+
+// write writes the parts of a graph.
+func (part *graphPart) write(out *writer, h *header) {
+	put := func(b []byte) {
+		out.write(b)
+		out.pad()
+	}
+	if h.p.Kind == Dense {
+		put(bytesOfF32(part.centre))
+	}
+	if h.flags&flagGroups != 0 {
+		put(bytesOfU32(part.starts))
+		put(bytesOfU32(part.members))
+		put(bytesOfU32(part.nodeOf))
+	}
+	if h.codesApart() {
+		put(part.c.data)
+	}
+	put(bytesOfU32(part.g.Base))
+	if len(h.sizes) > 0 {
+		put(bytesOfU32(part.g.Nodes))
+	}
+	for _, links := range part.g.Upper {
+		put(bytesOfU32(links))
+	}
+}
+
+// read sets the graph of x to the parts in b.
+func (h *header) read(b []byte, x *Index) {
+	u32 := func(at, n int) []uint32 { return viewU32(b[at : at+4*n : at+4*n]) }
+	n, m := int(h.nodes), h.p.M
+	part := &graphPart{degree: float64(h.edges) / float64(n)}
+	if h.p.Kind == Dense {
+		part.centre = viewF32(b[h.centre : h.centre+4*h.p.Dim])
+	}
+	if h.flags&flagGroups != 0 {
+		part.starts = u32(h.starts, n+1)
+		part.members = u32(h.members, int(h.vectors))
+		part.nodeOf = u32(h.nodeOf, int(h.vectors))
+	}
+	part.c = newCodes(h.p, b[h.codes:h.codes+n*h.p.codeSize()])
+	part.g = &graph.Graph{N: n, M: m, Base: u32(h.base, n*2*m)}
+	for i, at := range h.upper {
+		if i == 0 {
+			part.g.Nodes = u32(h.slots, h.sizes[0])
+		}
+		part.g.Upper = append(part.g.Upper, u32(at, h.sizes[i]*m))
+	}
+	x.g = part
 }
 
 // Open reads a section of a segment with numDocs documents. The bytes are mapped memory, 8-byte aligned, that lives as long
@@ -206,11 +319,16 @@ func Open(b []byte, numDocs uint32) (*Index, error) {
 		return nil, corrupt("header", "%d vectors of %d documents, %d of one", h.vectors, h.docs, h.most)
 	case (h.flags&flagEnds == 0) != (h.docs == numDocs && h.docs == h.vectors):
 		return nil, corrupt("header", "ends are there or not against the counts")
+	case h.flags&flagGraph == 0 && (h.nodes != 0 || h.edges != 0 || h.flags&flagGroups != 0):
+		return nil, corrupt("header", "%d nodes and %d links without a graph", h.nodes, h.edges)
+	case h.flags&flagGraph != 0 && (h.flags&flagWanted == 0 || h.nodes == 0 || h.nodes > h.vectors ||
+		(h.nodes == h.vectors) != (h.flags&flagGroups == 0) || h.edges > uint64(h.nodes)*2*uint64(h.p.M)):
+		return nil, corrupt("header", "%d nodes and %d links of %d vectors", h.nodes, h.edges, h.vectors)
 	case h.length != uint64(len(b)):
 		return nil, corrupt("header", "length %d of a section of %d bytes", h.length, len(b))
 	}
 	h.layout()
-	if h.end > len(b) {
+	if h.end != len(b) {
 		return nil, corrupt("header", "parts of %d bytes in a section of %d", h.end, len(b))
 	}
 	x := &Index{
@@ -221,6 +339,9 @@ func Open(b []byte, numDocs uint32) (*Index, error) {
 	if h.flags&flagEnds != 0 {
 		x.ends = viewU32(b[h.ends:])[:numDocs:numDocs]
 		x.docs = viewU32(b[h.owners:])[:h.vectors:h.vectors]
+	}
+	if h.flags&flagGraph != 0 {
+		h.read(b, x)
 	}
 	return x, nil
 }
