@@ -74,8 +74,8 @@ const (
 	DefaultStateBytes = 128 << 20 // of a State, by the reckoning of FORMAT.md
 )
 
-// ExactValues is the number of distinct values up to which a cardinality is exact. In the buckets of another aggregation it is
-// ExactValuesInBucket.
+// ExactValues is the number of distinct values up to which a cardinality is exact, unless their text takes more than 2 MiB. In the
+// buckets of another aggregation it is ExactValuesInBucket, and 16 KiB.
 const (
 	ExactValues         = 16_384
 	ExactValuesInBucket = 1_024

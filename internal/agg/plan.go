@@ -116,30 +116,41 @@ func (n *node) fault(param string, code Code, limit int64, reason string) error 
 	return n.spec.fault(n.path, param, code, limit, reason)
 }
 
+func (n *node) isText() bool { return n.typ == schema.Text }
+
 func (n *node) bindField(f *schema.Field) error {
-	numeric := false
-	switch f.Type {
+	if err := n.setType(f.Type); err != nil {
+		return err
+	}
+	switch {
+	case f.Fast:
+		return nil
+	case f.Type == schema.Text:
+		return n.fault("field", CodeNoColumn, 0, "aggregation on a text field: it has no column; declare a keyword field")
+	}
+	return n.fault("field", CodeNoColumn, 0, "an aggregation needs a column; declare the field as fast")
+}
+
+// setType tells the node the type of its field.
+func (n *node) setType(t schema.Type) error {
+	bad := func(reason string) error { return n.fault("field", CodeFieldType, 0, reason) }
+	k := n.spec.Kind
+	switch t {
 	case schema.U64, schema.I64, schema.F64, schema.Date:
-		numeric = true
 	case schema.Text:
-		if !f.Fast {
-			return n.fault("field", CodeNoColumn, 0, "aggregation on a text field: it has no column; declare a keyword field")
+		if k != Terms && k != Cardinality {
+			return bad(fmt.Sprintf("aggregation on a text field: %s needs numbers or dates", k))
 		}
 	default:
-		return n.fault("field", CodeFieldType, 0, fmt.Sprintf("%s is not computed over a field of type %s", n.spec.Kind, f.Type))
+		return bad(fmt.Sprintf("%s is not computed over a field of type %s", k, t))
 	}
-	if !f.Fast {
-		return n.fault("field", CodeNoColumn, 0, "an aggregation needs a column; declare the field as fast")
+	switch {
+	case k == DateHistogram && t != schema.Date:
+		return bad(fmt.Sprintf("date_histogram needs a date field; the field is %s", t))
+	case k == Histogram && t == schema.Date:
+		return bad("histogram needs a field of numbers; use date_histogram for dates")
 	}
-	n.typ = f.Type
-	switch k := n.spec.Kind; {
-	case !numeric && k != Terms && k != Cardinality:
-		return n.fault("field", CodeFieldType, 0, fmt.Sprintf("%s needs numbers or dates; the field is text", k))
-	case k == DateHistogram && f.Type != schema.Date:
-		return n.fault("field", CodeFieldType, 0, fmt.Sprintf("date_histogram needs a date field; the field is %s", f.Type))
-	case k == Histogram && f.Type == schema.Date:
-		return n.fault("field", CodeFieldType, 0, "histogram needs a field of numbers; use date_histogram for dates")
-	}
+	n.typ = t
 	return nil
 }
 
@@ -227,7 +238,10 @@ func (n *node) bound(text string) (v uint64, above bool, json []byte, err error)
 	if ok {
 		json = whole.Append(nil, 10)
 	} else if r, ok := exactDecimal(text); !ok {
-		// Next to zero, or so long that only its nearest float64 counts.
+		// The exponent is out of proportion: only the nearest float64 counts, and that a number next to zero is not zero.
+		if f == 0 && text[0] != '-' && strings.ContainsAny(text[:strings.LastIndexAny(text, "eE")], "123456789") {
+			f = 1
+		}
 		whole, _ = big.NewFloat(math.Ceil(f)).Int(nil)
 	} else {
 		rem := new(big.Int)

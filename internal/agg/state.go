@@ -1,50 +1,107 @@
 package agg
 
 import (
-	"context"
 	"errors"
-
+	"fmt"
 )
 
-var errUnfinished = errors.New("aggregations are not built in")
+// State is what is known of some documents: the partial answer of every aggregation of a plan.
+type State struct {
+	plan  *Plan
+	parts []part // by node
+	sizes []int
+	size  int
+}
 
 // NewState returns the state of no documents.
-func (p *Plan) NewState() *State { return &State{} }
-
-// State is what is known of some documents: the partial answer of every aggregation of a plan.
-type State struct{}
-
-// Collect adds documents of a leaf: those in docs (bit d of word d/64), or every document below NumDocs if all is set.
-// Errors are *SpecError for a limit that the documents break, or the cause of ctx's end.
-func (s *State) Collect(ctx context.Context, leaf Leaf, docs []uint64, all bool) error {
-	return errUnfinished
+func (p *Plan) NewState() *State {
+	return &State{plan: p, parts: make([]part, len(p.nodes)), sizes: make([]int, len(p.nodes))}
 }
 
-// Merge adds what o knows; o is not to be used again.
-func (s *State) Merge(o *State) error { return errUnfinished }
-
-// AppendBinary appends the wire form.
-func (s *State) AppendBinary(b []byte) []byte { return b }
-
-// AppendPartials appends the wire form as a JSON object: {"name": "base64 of the aggregation's state", …}.
-func (s *State) AppendPartials(b []byte) []byte { return b }
-
-// Decode reads the wire form of a state of these aggregations.
-func Decode(specs []Spec, o Options, b []byte) (*State, error) { return nil, errUnfinished }
-
-// DecodePartials reads what AppendPartials wrote.
-func DecodePartials(specs []Spec, o Options, src []byte) (*State, error) {
-	return nil, errUnfinished
+// add merges a part into that of node i and checks the whole against the limit.
+func (s *State) add(i int, p part) error {
+	if p == nil {
+		return nil
+	}
+	n := s.plan.nodes[i]
+	m, err := n.merge(s.parts[i], p)
+	if err != nil {
+		return err
+	}
+	s.parts[i] = m
+	s.size -= s.sizes[i]
+	s.sizes[i] = m.bytes(n)
+	if s.size += s.sizes[i]; s.size > n.opts.StateBytes {
+		return n.tooLarge()
+	}
+	return nil
 }
 
-// Finish returns the answer. The state may go on to be merged.
-func (s *State) Finish() Results { return Results{} }
+var errOtherPlan = errors.New("agg: states of different aggregations cannot be merged")
 
-// Results are the answers to the aggregations of a plan.
-type Results struct{}
+// Merge adds what o knows; o is not to be used again. Whichever way states are merged, the answer is the same to the last bit.
+// Errors are *SpecError: a limit that only the whole breaks, or a field of different types. The state is of no use then.
+func (s *State) Merge(o *State) error {
+	if len(s.plan.nodes) != len(o.plan.nodes) {
+		return errOtherPlan
+	}
+	for i, n := range s.plan.nodes {
+		if n.spec != o.plan.nodes[i].spec && fingerprint(n.spec) != fingerprint(o.plan.nodes[i].spec) {
+			return errOtherPlan
+		}
+	}
+	plan, err := unite(s.plan, o.plan)
+	if err != nil {
+		return err
+	}
+	s.plan = plan
+	for i := range plan.nodes {
+		if err := s.add(i, o.parts[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-// AppendJSON appends {"name": answer, …} in the order asked.
-func (r Results) AppendJSON(b []byte) []byte { return append(b, "{}"...) }
+// unite returns a plan that knows the type of every field that a or b knows.
+func unite(a, b *Plan) (*Plan, error) {
+	if a == b {
+		return a, nil
+	}
+	same := true
+	var check func(x, y []*node) error
+	check = func(x, y []*node) error {
+		for i, n := range x {
+			o := y[i]
+			if n.typ != 0 && o.typ != 0 && n.typ != o.typ {
+				return n.fault("field", CodeMismatch, 0, fmt.Sprintf("the field is %s in one part of the index and %s in another", n.typ, o.typ))
+			}
+			same = same && (n.typ != 0 || o.typ == 0)
+			if err := check(n.subs, o.subs); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := check(a.nodes, b.nodes); err != nil || same {
+		return a, err
+	}
+	mixed := *a
+	mixed.nodes = uniteNodes(a.nodes, b.nodes)
+	return &mixed, nil
+}
 
-// AppendFacets appends {"name": [{"value", "count"}, …], …}, for plans made by Facets.
-func (r Results) AppendFacets(b []byte) []byte { return append(b, "{}"...) }
+func uniteNodes(a, b []*node) []*node {
+	out := make([]*node, len(a))
+	for i := range a {
+		n := *a[i]
+		if n.typ == 0 {
+			n = *b[i]
+			n.opts, n.filter = a[i].opts, a[i].filter
+		}
+		n.subs = uniteNodes(a[i].subs, b[i].subs)
+		out[i] = &n
+	}
+	return out
+}
+

@@ -1,0 +1,343 @@
+package agg
+
+import (
+	"context"
+	"math/bits"
+	"slices"
+
+	"github.com/weft-search/weft/internal/schema"
+)
+
+// Collect adds documents of a leaf: those in docs (bit d of word d/64), or every document below NumDocs if all is set. Errors are
+// *SpecError for a limit that the documents break, or the cause of ctx's end; the state is of no use then.
+func (s *State) Collect(ctx context.Context, leaf Leaf, docs []uint64, all bool) error {
+	for i, n := range s.plan.nodes {
+		r := run{ctx: ctx, leaf: leaf, numDocs: leaf.NumDocs()}
+		r.docs, r.all = narrow(leaf, n, docs, all)
+		p, err := r.node(n)
+		if err != nil {
+			return err
+		}
+		if err := s.add(i, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// narrow leaves the documents that the node's filter takes.
+func narrow(leaf Leaf, n *node, docs []uint64, all bool) ([]uint64, bool) {
+	if n.filter < 0 {
+		return docs, all
+	}
+	match, every := leaf.Filter(n.filter)
+	switch {
+	case every:
+		return docs, all
+	case all:
+		return match, false
+	}
+	out := slices.Clone(docs[:min(len(docs), len(match))])
+	for i := range out {
+		out[i] &= match[i]
+	}
+	return out, false
+}
+
+// run is the collection of one aggregation over one leaf.
+type run struct {
+	ctx     context.Context
+	leaf    Leaf
+	numDocs uint32
+	docs    []uint64
+	all     bool
+	sel     selection
+}
+
+func (r *run) count() uint64 {
+	if r.all {
+		return uint64(r.numDocs)
+	}
+	n := 0
+	for _, w := range r.docs {
+		n += bits.OnesCount64(w)
+	}
+	return uint64(n)
+}
+
+// blocks calls fn for each block with selected documents.
+func (r *run) blocks(fn func(b int) error) error {
+	for b := range int((uint64(r.numDocs) + ColumnBlock - 1) / ColumnBlock) {
+		if b%32 == 0 && r.ctx.Err() != nil {
+			return context.Cause(r.ctx)
+		}
+		if r.sel.pick(b, r.numDocs, r.docs, r.all); r.sel.n == 0 {
+			continue
+		}
+		if err := fn(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newCollector(n *node, rd *reader, slots int, docs uint64) collector {
+	if n.spec.Kind == Stats {
+		return newSums(n, slots)
+	}
+	return newBag(n, rd, slots, docs)
+}
+
+func (r *run) node(n *node) (part, error) {
+	rd := newReader(r.leaf, n)
+	docs := r.count()
+	if rd == nil || docs == 0 {
+		return nil, nil
+	}
+	c := newCollector(n, rd, 1, docs)
+	var in rows
+	err := r.blocks(func(b int) error {
+		rd.read(b, &r.sel, &in)
+		return c.add(&in, nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(n.subs) == 0 {
+		parts, err := c.finish()
+		if err != nil {
+			return nil, err
+		}
+		return parts[0], nil
+	}
+	bag := c.(*bag)
+	groups, err := bag.counted()
+	if err != nil || groups[0] == nil {
+		return nil, err
+	}
+	if err := r.subs(n, rd, bag.key, groups[0]); err != nil {
+		return nil, err
+	}
+	parts, err := bag.finish()
+	if err != nil {
+		return nil, err
+	}
+	return parts[0], nil
+}
+
+// subs runs over the documents once more and collects the aggregations in the buckets of g.
+func (r *run) subs(n *node, rd *reader, key *keyer, g *group) error {
+	size := keyBytes
+	for _, sub := range n.subs {
+		if size += keyBytes; sub.spec.Kind == Stats {
+			size += statsBytes
+		}
+	}
+	slots := len(g.nums)
+	if slots > n.opts.StateBytes/size {
+		return n.tooLarge()
+	}
+	type child struct {
+		rd  *reader
+		c   collector
+		set []uint64 // documents of its filter, nil = all
+	}
+	children := make([]child, len(n.subs))
+	for i, sub := range n.subs {
+		if rd := newReader(r.leaf, sub); rd != nil {
+			children[i] = child{rd: rd, c: newCollector(sub, rd, slots, g.total())}
+			if set, all := narrow(r.leaf, sub, nil, true); !all {
+				if children[i].set = set; set == nil {
+					children[i].set = []uint64{}
+				}
+			}
+		}
+	}
+	find := newSlotFinder(g.nums)
+	var outer, inner rows
+	var p, q pairs
+	err := r.blocks(func(b int) error {
+		rd.read(b, &r.sel, &outer)
+		if err := key.keys(&outer, true); err != nil {
+			return err
+		}
+		p.idx, p.slots = p.idx[:0], p.slots[:0]
+		if outer.starts == nil {
+			for i, v := range outer.vals {
+				if s, ok := find.slot(v); ok {
+					p.idx, p.slots = append(p.idx, uint16(i)), append(p.slots, s)
+				}
+			}
+		} else {
+			for i := range r.sel.n {
+				for _, v := range outer.of(i) {
+					if s, ok := find.slot(v); ok {
+						p.idx, p.slots = append(p.idx, uint16(i)), append(p.slots, s)
+					}
+				}
+			}
+		}
+		for _, c := range children {
+			if c.rd == nil {
+				continue
+			}
+			use := &p
+			if c.set != nil {
+				q.idx, q.slots = q.idx[:0], q.slots[:0]
+				for i, k := range p.idx {
+					if d := r.sel.doc(int(k)); int(d/64) < len(c.set) && c.set[d/64]>>(d%64)&1 != 0 {
+						q.idx, q.slots = append(q.idx, k), append(q.slots, p.slots[i])
+					}
+				}
+				use = &q
+			}
+			if len(use.idx) == 0 {
+				continue
+			}
+			c.rd.read(b, &r.sel, &inner)
+			if err := c.c.add(&inner, use); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	g.subs = make([][]part, slots)
+	flat := make([]part, slots*len(n.subs))
+	for s := range g.subs {
+		g.subs[s] = flat[s*len(n.subs) : (s+1)*len(n.subs) : (s+1)*len(n.subs)]
+	}
+	for i, c := range children {
+		if c.rd == nil {
+			continue
+		}
+		parts, err := c.c.finish()
+		if err != nil {
+			return err
+		}
+		for s, p := range parts {
+			g.subs[s][i] = p
+		}
+	}
+	return nil
+}
+
+// slotFinder finds the place of a key in a sorted list.
+type slotFinder struct {
+	keys  []uint64
+	lo    uint64
+	table []uint32 // place + 1 by key − lo; nil when the keys lie far apart
+}
+
+func newSlotFinder(keys []uint64) slotFinder {
+	f := slotFinder{keys: keys, lo: keys[0]}
+	if span := keys[len(keys)-1] - f.lo; span < tableMost {
+		f.table = make([]uint32, span+1)
+		for i, k := range keys {
+			f.table[k-f.lo] = uint32(i) + 1
+		}
+	}
+	return f
+}
+
+func (f *slotFinder) slot(key uint64) (uint32, bool) {
+	if f.table != nil {
+		if x := key - f.lo; x < uint64(len(f.table)) {
+			s := f.table[x]
+			return s - 1, s != 0
+		}
+		return 0, false
+	}
+	i, ok := slices.BinarySearch(f.keys, key)
+	return uint32(i), ok
+}
+
+// sums collects stats.
+type sums struct {
+	float bool
+	parts []stats
+	exact []exactSum // of floats
+}
+
+func newSums(n *node, slots int) *sums {
+	s := &sums{float: n.typ == schema.F64, parts: make([]stats, slots)}
+	for i := range s.parts {
+		s.parts[i].min = 1<<64 - 1
+	}
+	if s.float {
+		s.exact = make([]exactSum, slots)
+		if slots == 1 {
+			s.exact[0].reach(0, sumChunks-1)
+		}
+	}
+	return s
+}
+
+func (s *sums) add(r *rows, p *pairs) error {
+	switch {
+	case p == nil:
+		s.all(r.vals)
+	case r.starts == nil:
+		for i, d := range p.idx {
+			s.one(p.slots[i], r.vals[d])
+		}
+	default:
+		for i, d := range p.idx {
+			for _, v := range r.vals[r.starts[d]:r.starts[d+1]] {
+				s.one(p.slots[i], v)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *sums) all(vals []uint64) {
+	t := &s.parts[0]
+	least, most, hi, lo := t.min, t.max, t.hi, t.lo
+	t.count += uint64(len(vals))
+	for _, v := range vals {
+		least, most = min(least, v), max(most, v)
+	}
+	t.min, t.max = least, most
+	if s.float {
+		for _, v := range vals {
+			s.exact[0].add(schema.DecodeF64(v))
+		}
+		return
+	}
+	for _, v := range vals {
+		var c uint64
+		lo, c = bits.Add64(lo, v, 0)
+		hi += c
+	}
+	t.hi, t.lo = hi, lo
+}
+
+func (s *sums) one(slot uint32, v uint64) {
+	t := &s.parts[slot]
+	t.count++
+	t.min, t.max = min(t.min, v), max(t.max, v)
+	if s.float {
+		s.exact[slot].add(schema.DecodeF64(v))
+		return
+	}
+	var c uint64
+	t.lo, c = bits.Add64(t.lo, v, 0)
+	t.hi += c
+}
+
+func (s *sums) finish() ([]part, error) {
+	parts := make([]part, len(s.parts))
+	for i := range s.parts {
+		if t := &s.parts[i]; t.count > 0 {
+			if s.float {
+				t.sum = &s.exact[i]
+				t.sum.trim()
+			}
+			parts[i] = t
+		}
+	}
+	return parts, nil
+}

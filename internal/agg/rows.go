@@ -1,0 +1,285 @@
+package agg
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// selection is the documents of one block that count.
+type selection struct {
+	base uint32   // number of the block's first document
+	n    int      // how many there are
+	full bool     // base to base+n−1
+	docs []uint16 // otherwise: each one's place in the block, ascending
+	buf  [ColumnBlock]uint16
+}
+
+func (s *selection) doc(i int) uint32 {
+	if s.full {
+		return s.base + uint32(i)
+	}
+	return s.base + uint32(s.docs[i])
+}
+
+// pick selects the documents of block b among numDocs.
+func (s *selection) pick(b int, numDocs uint32, docs []uint64, all bool) {
+	s.base = uint32(b) * ColumnBlock
+	size := min(ColumnBlock, int(numDocs-s.base))
+	if s.n, s.full = size, all; all {
+		return
+	}
+	from := min(b*ColumnBlock/64, len(docs))
+	words := docs[from:min(from+(size+63)/64, len(docs))]
+	s.n = 0
+	for i, w := range words {
+		if rest := size - 64*i; rest < 64 {
+			w &= 1<<rest - 1
+		}
+		for ; w != 0; w &= w - 1 {
+			s.buf[s.n] = uint16(64*i + bits.TrailingZeros64(w))
+			s.n++
+		}
+	}
+	s.docs = s.buf[:s.n]
+	s.full = s.n == size
+}
+
+// rows are the values, or keys, of selected documents.
+type rows struct {
+	vals []uint64
+	// starts is nil when each document has one value; otherwise those of document i are vals[starts[i]:starts[i+1]].
+	starts []uint32
+	// lo and hi enclose the values if ranged is set.
+	lo, hi uint64
+	ranged bool
+	// same is not nil when each document has exactly these keys; vals may be missing then.
+	same []uint64
+}
+
+// of returns the values of document i.
+func (r *rows) of(i int) []uint64 {
+	if r.starts == nil {
+		return r.vals[i : i+1]
+	}
+	return r.vals[r.starts[i]:r.starts[i+1]]
+}
+
+// reader reads a column block by block. What it returns lives until the next call, and may be changed.
+type reader struct {
+	num    NumColumn
+	str    StrColumn
+	blocks BlockReader // may be nil
+	buf    [ColumnBlock]uint64
+	vals   []uint64
+	starts []uint32
+	ords   []uint32
+}
+
+// newReader returns the reader of the node's column; nil if the leaf has no values.
+func newReader(leaf Leaf, n *node) *reader {
+	r := &reader{}
+	switch {
+	case n.spec.Kind == Filter:
+		return r
+	case n.field < 0 || n.typ == 0:
+		return nil
+	case n.isText():
+		if r.str = leaf.StrColumn(n.field); r.str == nil {
+			return nil
+		}
+		r.blocks, _ = r.str.(BlockReader)
+	default:
+		if r.num = leaf.NumColumn(n.field); r.num == nil {
+			return nil
+		}
+		r.blocks, _ = r.num.(BlockReader)
+	}
+	return r
+}
+
+// blockWorth is the number of documents from which a block is read as a whole.
+const blockWorth = 48
+
+func (r *reader) read(b int, sel *selection, out *rows) {
+	*out = rows{}
+	if r.num == nil && r.str == nil {
+		clear(r.buf[:sel.n])
+		out.vals, out.ranged = r.buf[:sel.n], true
+		return
+	}
+	if r.num != nil {
+		out.lo, out.hi, out.ranged = r.num.BlockRange(b)
+	}
+	if r.blocks != nil && (sel.full || sel.n >= blockWorth) {
+		if n, ok := r.blocks.ReadBlock(b, &r.buf); ok {
+			switch {
+			case sel.full && n >= sel.n:
+				out.vals = r.buf[:sel.n]
+				return
+			case !sel.full && n > int(sel.docs[sel.n-1]):
+				// Places ascend, so none is overwritten before it is read.
+				for i, d := range sel.docs {
+					r.buf[i] = r.buf[d&(ColumnBlock-1)]
+				}
+				out.vals = r.buf[:sel.n]
+				return
+			}
+		}
+	}
+	r.vals, r.starts = r.vals[:0], append(r.starts[:0], 0)
+	one := true
+	for i := range sel.n {
+		before := len(r.vals)
+		if r.num != nil {
+			r.vals = r.num.Values(sel.doc(i), r.vals)
+		} else {
+			r.ords = r.str.Ords(sel.doc(i), r.ords[:0])
+			for _, o := range r.ords {
+				r.vals = append(r.vals, uint64(o))
+			}
+		}
+		one = one && len(r.vals) == before+1
+		r.starts = append(r.starts, uint32(len(r.vals)))
+	}
+	if out.vals = r.vals; !one {
+		out.starts = r.starts
+	}
+}
+
+// span encloses all values of the column.
+func (r *reader) span() (lo, hi uint64, ok bool) {
+	switch {
+	case r.str != nil:
+		n := r.str.NumOrds()
+		return 0, uint64(max(n, 1) - 1), n > 0
+	case r.num == nil:
+		return 0, 0, true
+	}
+	for b := range r.num.NumBlocks() {
+		if l, h, some := r.num.BlockRange(b); some && ok {
+			lo, hi = min(lo, l), max(hi, h)
+		} else if some {
+			lo, hi, ok = l, h, true
+		}
+	}
+	return lo, hi, ok
+}
+
+// keyer turns values into the keys by which a node counts.
+type keyer struct {
+	n      *node
+	step   step // the node's, or a faster one for this leaf
+	two    [2]uint64
+	vals   []uint64
+	starts []uint32
+}
+
+// newKeyer returns a keyer for values from lo to hi, of which about docs are to come.
+func newKeyer(n *node, lo, hi uint64, ok bool, docs uint64) *keyer {
+	k := &keyer{n: n, step: n.step}
+	if d, is := n.step.(dateStep); is && ok {
+		if t, fits := newDayTable(d, lo, hi, int(min(docs, 1<<18))); fits {
+			k.step = t
+		}
+	}
+	return k
+}
+
+// span turns the ends of the values into those of the keys.
+func (k *keyer) span(lo, hi uint64, ok bool) (uint64, uint64, bool) {
+	switch {
+	case k.n.spec.Kind == Range:
+		return 0, uint64(len(k.n.ranges) - 1), true
+	case !ok:
+		return 0, 0, false
+	case k.step == nil:
+		return lo, hi, true
+	}
+	k.two = [2]uint64{lo, hi}
+	if !k.step.apply(k.two[:]) {
+		return 0, 0, false
+	}
+	return k.two[0], k.two[1], true
+}
+
+// keys replaces the values of r. Each key of a document stands once, but for percentiles, which count values. The keys may be
+// told by same alone unless fill is set.
+func (k *keyer) keys(r *rows, fill bool) error {
+	kind := k.n.spec.Kind
+	if r.starts == nil && r.ranged && kind != Percentiles {
+		if kind == Range {
+			if s := k.n.segs.of(r.lo); s == k.n.segs.of(r.hi) {
+				if r.same = k.n.segs.in[s]; r.same == nil {
+					r.same = []uint64{}
+				}
+			}
+		} else if lo, hi, ok := k.span(r.lo, r.hi, true); ok && lo == hi {
+			k.two[0] = lo
+			r.same = k.two[:1]
+		}
+		if r.same != nil && !fill {
+			return nil
+		}
+	}
+	r.ranged = false
+	switch {
+	case kind == Range:
+		k.ranges(r)
+		return nil
+	case k.step != nil:
+		if !k.step.apply(r.vals) {
+			return k.n.fault("interval", CodeLimit, int64(k.n.opts.Buckets), "the interval "+k.n.spec.Interval+" is too small for the values of the field")
+		}
+	}
+	if r.starts != nil && kind != Percentiles {
+		dedupe(r)
+	}
+	return nil
+}
+
+// dedupe leaves each key of a document once.
+func dedupe(r *rows) {
+	to := uint32(0)
+	from := r.starts[0]
+	for i := 1; i < len(r.starts); i++ {
+		end := r.starts[i]
+		v := r.vals[from:end]
+		if len(v) > 1 {
+			slices.Sort(v)
+			v = slices.Compact(v)
+		}
+		to += uint32(copy(r.vals[to:], v))
+		from = end
+		r.starts[i] = to
+	}
+	r.vals = r.vals[:to]
+}
+
+// ranges replaces values by the ranges that hold them.
+func (k *keyer) ranges(r *rows) {
+	k.vals, k.starts = k.vals[:0], append(k.starts[:0], 0)
+	docs := len(r.vals)
+	if r.starts != nil {
+		docs = len(r.starts) - 1
+	}
+	for i := range docs {
+		before := len(k.vals)
+		vals := r.of(i)
+		for _, v := range vals {
+			k.vals = append(k.vals, k.n.segs.in[k.n.segs.of(v)]...)
+		}
+		if len(vals) > 1 {
+			slices.Sort(k.vals[before:])
+			k.vals = k.vals[:before+len(slices.Compact(k.vals[before:]))]
+		}
+		k.starts = append(k.starts, uint32(len(k.vals)))
+	}
+	r.vals, r.starts = k.vals, k.starts
+}
+
+// pairs say which documents go into which bucket: document idx[i] of the selection into slot slots[i]. nil means every document
+// into slot 0.
+type pairs struct {
+	idx   []uint16
+	slots []uint32
+}
