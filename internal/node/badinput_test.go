@@ -48,7 +48,6 @@ func TestBadInput(t *testing.T) {
 		{"wrong method", "PATCH", "/index", "", "", 405, api.MethodNotAllowed, none},
 		{"unknown parameter", "GET", "/doc?id=1&nope=2", "", "", 400, api.UnknownParameter, on("nope")},
 		{"unknown parameter of search", "GET", find + "nope=2", "", "", 400, api.UnknownParameter, on("nope")},
-		{"parameter of the next version", "GET", find + "facets=year", "", "", 400, api.UnsupportedParameter, on("facets")},
 		{"repeated parameter", "GET", "/doc?id=1&id=2", "", "", 400, api.RepeatedParameter, on("id")},
 		{"bad escape", "GET", "/doc?id=%zz", "", "", 400, api.InvalidParameter, none},
 		{"parameter not UTF-8", "GET", "/doc?id=%ff", "", "", 400, api.InvalidUTF8, on("id")},

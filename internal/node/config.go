@@ -47,6 +47,9 @@ type Engine struct {
 	AllMemtableBytes int64
 	// MergeBytesPerSec limits what background merging writes, for each index. Negative = no limit.
 	MergeBytesPerSec int64
+	// FilterCacheBytes bounds the sets of documents that recurring filters find, kept for all indexes together. Negative = none are
+	// kept.
+	FilterCacheBytes int64
 	// OpenAtOnce bounds the indexes that are recovered at the same time at start.
 	OpenAtOnce int
 }
@@ -67,7 +70,8 @@ type Limits struct {
 	DocumentBytes int64 // one document, as JSON
 	SearchBytes   int64 // body of a search
 	SchemaBytes   int64 // body of PUT /indexes
-	ReplyBytes    int64 // sources in one reply to a search
+	ReplyBytes    int64 // sources in one reply to a search; and again its facets and aggregations
+	AggBytes      int64 // memory in which a search makes its facets, and again its aggregations
 	URLBytes      int   // request target
 	HeaderBytes   int   // all headers of a request; above twice this and URLBytes the connection ends without a problem document
 	BulkErrors    int   // rejected documents listed in one bulk reply
@@ -99,6 +103,7 @@ func (c Config) ensureDefaults() Config {
 	setDefault(&c.SlowSearch, time.Second)
 	cpus := runtime.GOMAXPROCS(0)
 	setDefault(&c.Engine.AllMemtableBytes, 1<<30)
+	setDefault(&c.Engine.FilterCacheBytes, 64<<20)
 	setDefault(&c.Engine.OpenAtOnce, max(2, cpus))
 
 	l := &c.Limits
@@ -117,6 +122,7 @@ func (c Config) ensureDefaults() Config {
 	setDefault(&l.SearchBytes, 1<<20)
 	setDefault(&l.SchemaBytes, 1<<20)
 	setDefault(&l.ReplyBytes, 64<<20)
+	setDefault(&l.AggBytes, 64<<20)
 	setDefault(&l.URLBytes, 64<<10)
 	setDefault(&l.HeaderBytes, 64<<10)
 	setDefault(&l.BulkErrors, 10_000)
@@ -160,6 +166,7 @@ func (c Config) validate() error {
 		{"search bytes", l.SearchBytes},
 		{"schema bytes", l.SchemaBytes},
 		{"reply bytes", l.ReplyBytes},
+		{"aggregation bytes", l.AggBytes},
 		{"url bytes", int64(l.URLBytes)},
 		{"header bytes", int64(l.HeaderBytes)},
 		{"bulk errors", int64(l.BulkErrors)},
@@ -200,6 +207,9 @@ const (
 
 // replyRoom is how much memory the replies that are being sent take together, in Limits.ReplyBytes.
 const replyRoom = 2
+
+// aggRoom is how much memory facets and aggregations of all searches take together, in Limits.AggBytes.
+const aggRoom = 4
 
 // bulkPlaces is how many bulk loads run at once: the configured number, or as many as leave room for the long line of one of
 // them. Without that room loads could wait for each other.

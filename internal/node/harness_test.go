@@ -20,7 +20,6 @@ import (
 
 	"github.com/weft-search/weft/internal/node/api"
 	"github.com/weft-search/weft/internal/obs"
-	"github.com/weft-search/weft/internal/query"
 )
 
 func TestMain(m *testing.M) {
@@ -222,12 +221,3 @@ func (s *server) ids(target string) ([]string, float64) {
 }
 
 func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
-
-func mustParse(t testing.TB, q string) query.Node {
-	t.Helper()
-	root, err := query.Parse(q, query.ParseOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return root
-}

@@ -135,7 +135,7 @@ func optionConflict(have, want *schema.Schema) *api.Problem {
 	case len(want.DefaultFields) > 0 && !slices.Equal(want.DefaultFields, have.DefaultFields):
 		what := "the index has none"
 		if len(have.DefaultFields) > 0 {
-			what = "the index has [" + clipDetail(strings.Join(have.DefaultFields, ", ")) + "]"
+			what = "the index has [" + api.ClipDetail(strings.Join(have.DefaultFields, ", ")) + "]"
 		}
 		p := stays("default_fields", what)
 		p.Detail += ", or give default_fields with the search"

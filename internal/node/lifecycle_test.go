@@ -278,7 +278,12 @@ func TestTimeIsOverWhileSearching(t *testing.T) {
 		if prob != nil {
 			t.Fatal(prob)
 		}
-		return s.node.execute(ctx, l, snap, mustParse(t, req.Q), nil, req, &stopwatch{start: time.Now()})
+		x, err := s.node.newExecution(req, &stopwatch{start: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.release()
+		return x.run(ctx, l.index, snap)
 	}
 	late := func(looks int) context.Context {
 		return &countdown{context.Background(), looks, context.DeadlineExceeded}

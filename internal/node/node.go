@@ -26,6 +26,7 @@ import (
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
+	"github.com/weft-search/weft/internal/shard/exec"
 )
 
 // Node is one serving process, or one of several in a process.
@@ -47,6 +48,8 @@ type Node struct {
 	memory                  *admit.Gate // bytes of request bodies
 	analyses                *admit.Gate // bytes of memory in which long documents are taken apart
 	replies                 *admit.Gate // bytes of long replies that are being sent
+	aggregations            *admit.Gate // bytes of memory in which facets and aggregations are made
+	filters                 *exec.FilterCache
 	memtables               memtables
 	drain                   drain
 	parsers                 sync.Pool // of *jsondoc.Parser
@@ -78,6 +81,7 @@ const (
 	gateMemory   = "bytes of bodies"
 	gateAnalyses = "bytes for long documents"
 	gateReplies  = "bytes of replies"
+	gateAggs     = "bytes for aggregations"
 )
 
 // New checks the config, takes the data folder and reads the catalog. Errors about the folder are *DataDirError. Nothing
@@ -94,14 +98,18 @@ func New(cfg Config) (*Node, error) {
 	l := cfg.Limits
 	n := &Node{
 		cfg: cfg, log: cfg.Log.With("node", self.ID), dir: dir, self: self,
-		searches: admit.New(gateSearches, int64(l.Searches), l.SearchQueue, l.QueueWait),
-		writes:   admit.New(gateWrites, int64(l.Writes), l.WriteQueue, l.QueueWait),
-		bulks:    admit.New(gateBulks, bulkPlaces(l), l.BulkQueue, l.QueueWait),
-		memory:   admit.New(gateMemory, l.RequestBytes, l.SearchQueue+l.WriteQueue+l.BulkQueue, l.QueueWait),
-		analyses: admit.New(gateAnalyses, l.RequestBytes, l.WriteQueue+l.BulkQueue, l.QueueWait),
-		replies:  admit.New(gateReplies, replyRoom*l.ReplyBytes, 0, 0), // never waited for
-		slow:     obs.NewSlowLog(cfg.Log, cfg.SlowSearch, cfg.Metrics.SlowQueries),
-		opened:   make(chan struct{}), done: make(chan struct{}), chunkDocs: bulkChunkDocs,
+		searches:     admit.New(gateSearches, int64(l.Searches), l.SearchQueue, l.QueueWait),
+		writes:       admit.New(gateWrites, int64(l.Writes), l.WriteQueue, l.QueueWait),
+		bulks:        admit.New(gateBulks, bulkPlaces(l), l.BulkQueue, l.QueueWait),
+		memory:       admit.New(gateMemory, l.RequestBytes, l.SearchQueue+l.WriteQueue+l.BulkQueue, l.QueueWait),
+		analyses:     admit.New(gateAnalyses, l.RequestBytes, l.WriteQueue+l.BulkQueue, l.QueueWait),
+		replies:      admit.New(gateReplies, replyRoom*l.ReplyBytes, 0, 0), // never waited for
+		aggregations: admit.New(gateAggs, aggRoom*l.AggBytes, l.SearchQueue, l.QueueWait),
+		slow:         obs.NewSlowLog(cfg.Log, cfg.SlowSearch, cfg.Metrics.SlowQueries),
+		opened:       make(chan struct{}), done: make(chan struct{}), chunkDocs: bulkChunkDocs,
+	}
+	if b := cfg.Engine.FilterCacheBytes; b > 0 {
+		n.filters = exec.NewFilterCache(b)
 	}
 	n.openEngine = func(ctx context.Context, cfg shard.Config) (engine, error) {
 		s, err := shard.Open(ctx, cfg)
@@ -143,6 +151,12 @@ func (n *Node) resolveMetrics() {
 		m.GaugeFunc("weft_admitted_"+g.name, "What the gate has given out.", func() float64 { return float64(g.gate.Used()) })
 		m.GaugeFunc("weft_waiting_for_"+g.name, "Requests that wait for the gate.", func() float64 { return float64(g.gate.Waiting()) })
 	}
+	m.GaugeFunc("weft_filter_cache_bytes", "What the sets of documents of recurring filters take.", func() float64 {
+		if n.filters == nil {
+			return 0
+		}
+		return float64(n.filters.Stats().Bytes)
+	})
 	m.WatchIndexes(n.samples)
 }
 

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/node/api"
 	"github.com/weft-search/weft/internal/obs"
-	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/schema/jsondoc"
 	"github.com/weft-search/weft/internal/segment"
@@ -38,36 +36,32 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 	if r, ok := errors.AsType[*admit.Refusal](err); ok {
 		return refusalProblem(r)
 	}
-	if e, ok := errors.AsType[*query.SyntaxError](err); ok {
-		p := api.NewProblem(api.InvalidQuery, fmt.Sprintf("at byte %d: expected %s, found %s", e.Position, e.Expected, api.Clip(e.Found))).On("q").At(e.Position)
-		p.Expected = e.Expected
+	if p := api.QueryProblem("q", -1, err); p != nil {
 		return p
 	}
-	if e, ok := errors.AsType[*query.LimitError](err); ok {
-		p := api.NewProblem(api.QueryLimit, queryLimit(e)).On("q").Within(int64(e.Limit))
-		if e.Position >= 0 {
-			p.At(e.Position)
-		}
+	if p := api.AggProblem("aggs", err); p != nil {
 		return p
 	}
 	if e, ok := errors.AsType[*exec.QueryError](err); ok {
-		p := &api.Problem{Code: knownCode(e.Code, api.InvalidQuery), Field: api.Clip(e.Field), Detail: clipDetail(e.Reason)}
-		if e.Field != "" {
+		p := &api.Problem{Code: engineCode(e.Code), Field: api.Clip(e.Field), Detail: api.ClipDetail(e.Reason)}
+		if _, param := parameterCodes[e.Code]; param {
+			p.Detail = e.Field + ": " + p.Detail
+		} else if e.Field != "" {
 			p.Detail = fmt.Sprintf("field %q: %s", api.Clip(e.Field), p.Detail)
 		}
 		return p
 	}
 	if e, ok := errors.AsType[*schema.ParseError](err); ok {
-		return &api.Problem{Code: api.InvalidSchema, Line: e.Line, Column: e.Col, Detail: fmt.Sprintf("line %d, column %d: %s", e.Line, e.Col, clipDetail(e.Msg))}
+		return &api.Problem{Code: api.InvalidSchema, Line: e.Line, Column: e.Col, Detail: fmt.Sprintf("line %d, column %d: %s", e.Line, e.Col, api.ClipDetail(e.Msg))}
 	}
 	if e, ok := errors.AsType[*schema.FieldError](err); ok {
-		return &api.Problem{Code: api.InvalidSchema, Field: api.Clip(e.Field), Detail: clipDetail(e.Error())}
+		return &api.Problem{Code: api.InvalidSchema, Field: api.Clip(e.Field), Detail: api.ClipDetail(e.Error())}
 	}
 	if e, ok := errors.AsType[*schema.ConflictError](err); ok {
-		return &api.Problem{Code: api.SchemaConflict, Field: api.Clip(e.Field), Detail: clipDetail(e.Error())}
+		return &api.Problem{Code: api.SchemaConflict, Field: api.Clip(e.Field), Detail: api.ClipDetail(e.Error())}
 	}
 	if e, ok := errors.AsType[*shard.InvalidError](err); ok {
-		return &api.Problem{Code: api.InvalidDocument, Field: api.Clip(e.Field), Detail: clipDetail(e.Reason)}
+		return &api.Problem{Code: api.InvalidDocument, Field: api.Clip(e.Field), Detail: api.ClipDetail(e.Reason)}
 	}
 	if e, ok := errors.AsType[*shard.OverloadError](err); ok {
 		return &api.Problem{
@@ -128,26 +122,6 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 	return &api.Problem{Code: api.Internal, Detail: "the server failed; its log has more under the request id", Cause: err}
 }
 
-// queryLimit says in words which limit a query breaks.
-func queryLimit(e *query.LimitError) string {
-	has := "has %d " + e.What
-	switch e.What {
-	case query.LimitDepth:
-		has = "is nested %d levels deep"
-	case query.LimitNodes:
-		has = "has %d parts"
-	case query.LimitClauses:
-		has = "has %d clauses"
-	case query.LimitText:
-		has = "has %d bytes of text"
-	}
-	least := "" // counting stops at the limit, but for a text, whose length is known
-	if e.What != query.LimitText {
-		least = " or more"
-	}
-	return fmt.Sprintf("the query "+has+"%s; at most %d are allowed", e.Got, least, e.Limit)
-}
-
 // isDamage tells whether an error says that bytes on the disk are not what was written.
 func isDamage(err error) bool {
 	for _, e := range []error{segment.ErrCorrupt, segment.ErrDuplicateKey, wal.ErrCorrupt, wal.ErrTrimmed, store.ErrCorrupt, shard.ErrDamaged} {
@@ -173,6 +147,17 @@ func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, wal.ErrNoSpace)
 }
 
+// parameterCodes are codes of the engine that are about a parameter, not about a field of the index.
+var parameterCodes = map[string]api.Code{"too_many_filters": api.QueryLimit, "too_many_sort_keys": api.QueryLimit, "invalid_after": api.InvalidCursor}
+
+// engineCode is the code for callers of a code of the engine.
+func engineCode(code string) api.Code {
+	if c, ok := parameterCodes[code]; ok {
+		return c
+	}
+	return knownCode(code, api.InvalidQuery)
+}
+
 // readOnlyReason says in public words why an index takes no writes, and what ends that.
 func readOnlyReason(err error) string {
 	switch {
@@ -193,6 +178,7 @@ var gateCodes = map[string]api.Code{
 	gateBulks:    api.TooManyBulks,
 	gateMemory:   api.RequestMemoryFull,
 	gateAnalyses: api.RequestMemoryFull,
+	gateAggs:     api.RequestMemoryFull,
 }
 
 func refusalProblem(r *admit.Refusal) *api.Problem {
@@ -200,6 +186,8 @@ func refusalProblem(r *admit.Refusal) *api.Problem {
 	switch r.Gate {
 	case gateMemory:
 		p.Detail = fmt.Sprintf("the bodies of all requests may take %d bytes together, and no room came free", r.Limit)
+	case gateAggs:
+		p.Detail = fmt.Sprintf("facets and aggregations of all searches may need %d bytes together, and no room came free", r.Limit)
 	case gateAnalyses:
 		p.Detail = fmt.Sprintf("taking long documents apart may need %d bytes together, and no room came free", r.Limit)
 	default:
@@ -212,7 +200,7 @@ func retryMS(d time.Duration) int64 { return max(1, (d + time.Millisecond - 1).M
 
 // docProblem is the problem of a document that does not fit; its codes come from package jsondoc.
 func docProblem(e *jsondoc.DocError) *api.Problem {
-	p := &api.Problem{Code: knownCode(e.Code, api.InvalidDocument), Field: api.Clip(e.Field), Detail: clipDetail(e.Reason)}
+	p := &api.Problem{Code: knownCode(e.Code, api.InvalidDocument), Field: api.Clip(e.Field), Detail: api.ClipDetail(e.Reason)}
 	if e.Position >= 0 {
 		p.At(e.Position)
 	}
@@ -225,16 +213,6 @@ func knownCode(code string, other api.Code) api.Code {
 		return api.Code(code)
 	}
 	return other
-}
-
-// detailBytes bounds a detail that repeats text of a caller.
-const detailBytes = 512
-
-func clipDetail(s string) string {
-	if len(s) > detailBytes {
-		s = s[:detailBytes] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 // failureReason says in public words why an index did not open. The log has the whole error.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-search/weft/internal/agg"
 	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/node/api"
 	"github.com/weft-search/weft/internal/query"
@@ -24,6 +25,7 @@ import (
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/shard/knn"
 	"github.com/weft-search/weft/internal/shard/wal"
 	"github.com/weft-search/weft/internal/store"
 	"github.com/weft-search/weft/internal/vfs"
@@ -107,10 +109,22 @@ func TestErrorsBecomeProblems(t *testing.T) {
 	}
 	// The rest of the table is made where it is detected, and seen in the tests of the calls.
 	elsewhere := []api.Code{
-		api.InvalidJSON, api.InvalidUTF8, api.ScoreOverflow, api.UnknownParameter, api.UnsupportedParameter, api.InvalidParameter, api.MissingParameter,
+		api.InvalidJSON, api.InvalidUTF8, api.ScoreOverflow, api.UnknownParameter, api.InvalidParameter, api.MissingParameter,
 		api.RepeatedParameter, api.InvalidField, api.ReplyTooLarge, api.InvalidIndexName, api.NothingApplied, api.InvalidBody, api.NotFound,
 		api.DocumentNotFound, api.MethodNotAllowed, api.BodyTimeout, api.BodyTooLarge, api.DocumentTooLarge, api.URITooLong, api.HeadersTooLarge, api.UnsupportedMediaType,
-		api.UnsupportedEncoding, api.Incomplete,
+		api.UnsupportedEncoding, api.Incomplete, api.FieldNotSortable, api.InvalidCursor, api.CursorMismatch,
+	}
+	for _, code := range []api.Code{api.Code(knn.CodeNotVector), api.Code(knn.CodeVector)} {
+		if p := n.problem(context.Background(), &exec.QueryError{Code: string(code)}); p.Code != code {
+			t.Errorf("%s of a vector search becomes %s", code, p.Code)
+		}
+		seen[code] = true
+	}
+	for _, code := range []agg.Code{agg.CodeInvalid, agg.CodeLimit, agg.CodeUnknownField, agg.CodeFieldType, agg.CodeNoColumn, agg.CodeMismatch} {
+		if p := n.problem(context.Background(), &agg.SpecError{Code: code, Position: -1}); string(p.Code) != string(code) {
+			t.Errorf("%s of an aggregation becomes %s", code, p.Code)
+		}
+		seen[api.Code(code)] = true
 	}
 	for _, code := range []string{
 		jsondoc.CodeInvalidJSON, jsondoc.CodeInvalidUTF8, jsondoc.CodeDuplicateMember, jsondoc.CodeMissingID, jsondoc.CodeInvalidID, jsondoc.CodeUnknownField,
@@ -163,7 +177,7 @@ func TestEveryCodeOfTheEngineIsInTheTable(t *testing.T) {
 		t.Fatalf("found only %v", codes)
 	}
 	for code := range codes {
-		if _, ok := api.Codes[api.Code(code)]; !ok {
+		if _, ok := api.Codes[engineCode(code)]; !ok || engineCode(code) == api.InvalidQuery {
 			t.Errorf("%s is not in the table of codes", code)
 		}
 	}
@@ -218,19 +232,5 @@ func TestFailureReasons(t *testing.T) {
 	}
 	if got := failureReason(errors.New(secret)); got != unclear {
 		t.Errorf("another error: %q", got)
-	}
-}
-
-// TestQueryLimitsAreToldInWords goes through every limit of a query.
-func TestQueryLimitsAreToldInWords(t *testing.T) {
-	for what, want := range map[string]string{
-		query.LimitDepth:   "the query is nested 33 levels deep or more; at most 32 are allowed",
-		query.LimitNodes:   "the query has 33 parts or more; at most 32 are allowed",
-		query.LimitClauses: "the query has 33 clauses or more; at most 32 are allowed",
-		query.LimitText:    "the query has 33 bytes of text; at most 32 are allowed",
-	} {
-		if got := queryLimit(&query.LimitError{What: what, Got: 33, Limit: 32}); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
 	}
 }

@@ -31,6 +31,7 @@ func routes() []route {
 		{name: "get_document", method: http.MethodGet, path: "/doc", params: []string{indexParam, "id"}, handler: (*Node).getDocument},
 		{name: "search", method: http.MethodGet, path: "/search", handler: (*Node).search},
 		{name: "search", method: http.MethodPost, path: "/search", params: []string{indexParam}, handler: (*Node).searchBody},
+		{name: "knn_recall", method: http.MethodGet, path: "/knn_recall", params: recallParams, handler: (*Node).knnRecall},
 		{name: "healthz", method: http.MethodGet, path: "/healthz", params: []string{}, always: true, handler: (*Node).healthz},
 		{name: "readyz", method: http.MethodGet, path: "/readyz", params: []string{}, always: true, handler: (*Node).readyz},
 		{name: "metrics", method: http.MethodGet, path: "/metrics", params: []string{}, always: true, handler: (*Node).metricsPage},

@@ -22,7 +22,6 @@ const (
 	QueryLimit           Code = "query_limit"
 	ScoreOverflow        Code = "score_overflow"
 	UnknownParameter     Code = "unknown_parameter"
-	UnsupportedParameter Code = "unsupported_parameter"
 	InvalidParameter     Code = "invalid_parameter"
 	MissingParameter     Code = "missing_parameter"
 	RepeatedParameter    Code = "repeated_parameter"
@@ -32,6 +31,13 @@ const (
 	FieldNotFast         Code = "field_not_fast"
 	NoPositions          Code = "no_positions"
 	InvalidBound         Code = "invalid_bound"
+	FieldNotSortable     Code = "field_not_sortable"
+	FieldNotVector       Code = "field_not_vector"
+	InvalidVector        Code = "invalid_vector"
+	InvalidAggregation   Code = "invalid_aggregation"
+	AggregationLimit     Code = "aggregation_limit"
+	InvalidCursor        Code = "invalid_cursor"
+	CursorMismatch       Code = "cursor_mismatch"
 	TooManyTokens        Code = "too_many_tokens"
 	PrefixTooBroad       Code = "prefix_too_broad"
 	ReplyTooLarge        Code = "reply_too_large"
@@ -97,7 +103,6 @@ var Codes = map[Code]CodeInfo{
 	QueryLimit:           {http.StatusBadRequest, "The query is too large"},
 	ScoreOverflow:        {http.StatusBadRequest, "A score is too large for a number"},
 	UnknownParameter:     {http.StatusBadRequest, "Unknown parameter"},
-	UnsupportedParameter: {http.StatusBadRequest, "This server does not support the parameter"},
 	InvalidParameter:     {http.StatusBadRequest, "A parameter has a value that is not allowed"},
 	MissingParameter:     {http.StatusBadRequest, "A parameter is missing"},
 	RepeatedParameter:    {http.StatusBadRequest, "A parameter is given more than once"},
@@ -107,6 +112,13 @@ var Codes = map[Code]CodeInfo{
 	FieldNotFast:         {http.StatusBadRequest, "The field has no column"},
 	NoPositions:          {http.StatusBadRequest, "The field keeps no positions"},
 	InvalidBound:         {http.StatusBadRequest, "A bound is not a value of the field"},
+	FieldNotSortable:     {http.StatusBadRequest, "The field has no order"},
+	FieldNotVector:       {http.StatusBadRequest, "The field holds no indexed vectors"},
+	InvalidVector:        {http.StatusBadRequest, "The vector does not fit the field"},
+	InvalidAggregation:   {http.StatusBadRequest, "The aggregation cannot be read"},
+	AggregationLimit:     {http.StatusBadRequest, "The aggregation is too large"},
+	InvalidCursor:        {http.StatusBadRequest, "Not a cursor"},
+	CursorMismatch:       {http.StatusBadRequest, "The cursor is of another search"},
 	TooManyTokens:        {http.StatusBadRequest, "The query has too many words"},
 	PrefixTooBroad:       {http.StatusBadRequest, "A prefix has too many words"},
 	ReplyTooLarge:        {http.StatusBadRequest, "The reply would be too large"},

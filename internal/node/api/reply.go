@@ -113,13 +113,19 @@ type SearchReply struct {
 	Total    uint64
 	Relation string // "eq", "gte", or "none" when no total was asked for
 	Hits     []byte // rendered JSON objects, separated by commas
-	Shards   Shards
-	Coverage Coverage
-	DFS      bool
-	Notes    []string
-	Timings  []Timing // they add up to took_ms
-	Slowest  int      // the shard that took longest
-	Profile  []byte   // a rendered JSON object, nil when not asked for
+	Facets   []byte // a rendered JSON object, nil when none were asked for
+	Aggs     []byte // likewise
+	Next     string // cursor of the next page; empty on the last
+	// Approximate names what was estimated.
+	Approximate []string
+	Shards      Shards
+	Coverage    Coverage
+	DFS         bool
+	Notes       []string
+	Timings     []Timing // they add up to took_ms
+	Slowest     int      // the shard that took longest
+	Explain     []byte   // a rendered JSON object, nil when not asked for
+	Profile     []byte   // likewise
 }
 
 // RelationNone is the total_relation of an answer whose caller wanted no total.
@@ -143,7 +149,18 @@ func (r *SearchReply) AppendJSON(b []byte) []byte {
 	b = AppendMillis(b, took)
 	b = append(b, `,"hits":[`...)
 	b = append(b, r.Hits...)
-	b = append(b, `],"shards":`...)
+	b = append(b, ']')
+	b = appendRaw(b, "facets", r.Facets)
+	b = appendRaw(b, "aggs", r.Aggs)
+	if r.Next != "" {
+		b = append(b, `,"next":`...)
+		b = AppendString(b, r.Next)
+	}
+	if len(r.Approximate) > 0 {
+		b = append(b, `,"approximate":`...)
+		b = AppendStrings(b, r.Approximate)
+	}
+	b = append(b, `,"shards":`...)
 	b = r.Shards.AppendJSON(b)
 	b = append(b, `,"coverage":`...)
 	b = r.Coverage.AppendJSON(b)
@@ -163,23 +180,72 @@ func (r *SearchReply) AppendJSON(b []byte) []byte {
 	b = append(b, `"slowest_shard":`...)
 	b = strconv.AppendInt(b, int64(r.Slowest), 10)
 	b = append(b, '}')
-	if r.Profile != nil {
-		b = append(b, `,"profile":`...)
-		b = append(b, r.Profile...)
-	}
+	b = appendRaw(b, "explain", r.Explain)
+	b = appendRaw(b, "profile", r.Profile)
 	return append(b, '}')
 }
 
-// AppendHit appends one hit. source is the raw JSON of the document; nil leaves it out.
-func AppendHit(b []byte, id string, score float32, source []byte) []byte {
+// Hit is one document of an answer. The rendered parts are raw JSON; nil leaves a part out.
+type Hit struct {
+	ID          string
+	Score       float32
+	Sort        []byte // array
+	LexicalRank uint32 // from 1; 0: none
+	VectorRank  uint32
+	Source      []byte // object
+	Highlight   []byte // object
+	Explain     []byte // object
+}
+
+// AppendJSON appends the hit.
+func (h *Hit) AppendJSON(b []byte) []byte {
 	b = append(b, `{"id":`...)
-	b = AppendString(b, id)
+	b = AppendString(b, h.ID)
 	b = append(b, `,"score":`...)
-	b = AppendScore(b, score)
-	if source != nil {
-		b = append(b, `,"source":`...)
-		b = append(b, source...)
+	b = AppendScore(b, h.Score)
+	b = appendRaw(b, "sort", h.Sort)
+	if h.LexicalRank > 0 {
+		b = append(b, `,"lexical_rank":`...)
+		b = strconv.AppendUint(b, uint64(h.LexicalRank), 10)
 	}
+	if h.VectorRank > 0 {
+		b = append(b, `,"vector_rank":`...)
+		b = strconv.AppendUint(b, uint64(h.VectorRank), 10)
+	}
+	b = appendRaw(b, "source", h.Source)
+	b = appendRaw(b, "highlight", h.Highlight)
+	b = appendRaw(b, "explain", h.Explain)
+	return append(b, '}')
+}
+
+// appendRaw appends a member, if there is one, behind others.
+func appendRaw(b []byte, name string, value []byte) []byte {
+	if value == nil {
+		return b
+	}
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	b = append(b, '"', ':')
+	return append(b, value...)
+}
+
+// RecallReply is the answer to a measurement of recall.
+type RecallReply struct {
+	Recall      float64
+	K, Samples  int
+	Approximate bool
+}
+
+// AppendJSON appends the reply.
+func (r *RecallReply) AppendJSON(b []byte) []byte {
+	b = append(b, `{"recall":`...)
+	b = strconv.AppendFloat(b, r.Recall, 'g', -1, 64)
+	b = append(b, `,"k":`...)
+	b = strconv.AppendInt(b, int64(r.K), 10)
+	b = append(b, `,"samples":`...)
+	b = strconv.AppendInt(b, int64(r.Samples), 10)
+	b = append(b, `,"approximate":`...)
+	b = strconv.AppendBool(b, r.Approximate)
 	return append(b, '}')
 }
 

@@ -2,18 +2,17 @@ package api
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"math"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/weft-search/weft/internal/agg"
+	"github.com/weft-search/weft/internal/node/cursor"
 	"github.com/weft-search/weft/internal/query"
 )
 
@@ -40,7 +39,7 @@ const (
 	No
 )
 
-// SearchRequest is a search as its caller asked for it.
+// SearchRequest is a search as its caller asked for it. Whether its fields exist and fit is seen only against an index.
 type SearchRequest struct {
 	Index         string
 	Q             string // empty: all documents
@@ -48,24 +47,48 @@ type SearchRequest struct {
 	DefaultFields []string // nil: every indexed text field
 	Limit         int
 	Offset        int
+	After         string // cursor of the page before; empty: the first page
 	Total         TotalMode
 	TotalFloor    uint64
-	Fields        []string // members of the source to return; nil: all, empty: no source
+	Filters       []query.Node       // all must match; they never score
+	FilterPlaces  map[query.Node]int // byte offset of parts of a filter in its query string
+	Sort          []SortKey          // nil: score descending; id ascending follows in any case
+	Fields        []string           // members of the source to return; nil: all, empty: no source
+	Facets        []string           // fields whose values are counted over the matching documents
+	Aggs          []agg.Spec
+	KNN           *KNN // nil: no vector search. With a Q that is not for all documents the search is hybrid
+	Fusion        Fusion
+	Weights       [2]float32 // of the lexical and the vector ranking
+	Pool          int        // depth of each of the two rankings
+	Highlight     *Highlight // nil: none
 	Timeout       time.Duration
 	AllowPartial  Choice
 	MinCoverage   float64 // least share of the documents that an answer must cover, 0 to 1
 	DFS           bool
+	Explain       bool
 	Profile       bool
 }
 
-// DefaultLimit is the number of hits of a search that does not say.
-const DefaultLimit = 10
+// Defaults of a search that does not say.
+const (
+	DefaultLimit = 10
+	DefaultK     = 10
+	DefaultPool  = 200
+)
 
 // SearchLimits bound what a search may ask for.
 type SearchLimits struct {
-	Hits    int           // offset + limit
+	Hits    int           // offset + limit, knn_k, pool
 	Timeout time.Duration // timeout_ms
 }
+
+// Limits of the parts of one search.
+const (
+	MaxFilters   = 64 // entries of filter
+	MaxSortKeys  = 8  // keys of sort
+	MaxFacets    = 64 // fields of facets
+	MaxHighlight = 64 // fields of highlight
+)
 
 // kind is the type of a parameter.
 type kind uint8
@@ -75,16 +98,17 @@ const (
 	kindInt
 	kindFloat
 	kindBool
-	kindList        // comma list in a URL, array of strings in JSON
-	kindTotal       // exact, none or a number
-	kindUnsupported // part of weft's surface, not of this server
+	kindList   // comma list in a URL, array of strings in JSON
+	kindTotal  // exact, none or a number
+	kindOwn    // one text in a URL, any value in JSON: the parameter reads it itself
+	kindRepeat // the same, and a URL may have it several times
 )
 
 // param is a parameter of search, the same in a URL and in a JSON body.
 type param struct {
 	name string
 	kind kind
-	set  func(r *SearchRequest, l SearchLimits, v value) *Problem
+	set  func(p *parsing, v value) *Problem
 }
 
 // value is a parameter's value, checked for its kind.
@@ -94,134 +118,173 @@ type value struct {
 	float float64
 	yes   bool
 	list  []string
+	texts []string       // kindOwn and kindRepeat in a URL
+	raw   jsontext.Value // kindOwn and kindRepeat in JSON; nil in a URL
+}
+
+// parsing is a request under construction with what can be finished only when every parameter is known.
+type parsing struct {
+	*SearchRequest
+	lim SearchLimits
+
+	filters      []filterText
+	sort         []sortText
+	desc         Choice // order
+	missingFirst bool
+	knnK         int // -1: not given
+	knnExact     bool
+}
+
+func newParsing(l SearchLimits) *parsing {
+	return &parsing{
+		SearchRequest: &SearchRequest{Index: DefaultIndex, Limit: DefaultLimit, Pool: min(DefaultPool, l.Hits), Weights: [2]float32{0.5, 0.5}},
+		lim:           l, knnK: -1,
+	}
 }
 
 // searchParams are all parameters that search knows.
 var searchParams = []param{
-	{"index", kindString, func(r *SearchRequest, _ SearchLimits, v value) *Problem {
-		r.Index = v.text
+	{"index", kindString, func(p *parsing, v value) *Problem {
+		p.Index = v.text
 		return CheckIndexName(v.text)
 	}},
-	{"q", kindString, func(r *SearchRequest, _ SearchLimits, v value) *Problem { r.Q = v.text; return nil }},
-	{"default_op", kindString, func(r *SearchRequest, _ SearchLimits, v value) *Problem {
+	{"q", kindString, func(p *parsing, v value) *Problem { p.Q = v.text; return nil }},
+	{"default_op", kindString, func(p *parsing, v value) *Problem {
 		switch v.text {
 		case "or", "OR":
-			r.DefaultOp = query.Or
+			p.DefaultOp = query.Or
 		case "and", "AND":
-			r.DefaultOp = query.And
+			p.DefaultOp = query.And
 		default:
 			return badParam("default_op", "it is or, or and")
 		}
 		return nil
 	}},
-	{"default_fields", kindList, func(r *SearchRequest, _ SearchLimits, v value) *Problem {
+	{"default_fields", kindList, func(p *parsing, v value) *Problem {
 		if len(v.list) == 0 {
 			return badParam("default_fields", "it names no field; leave it out to search every indexed text field")
 		}
-		r.DefaultFields = v.list
+		p.DefaultFields = v.list
 		return nil
 	}},
-	{"limit", kindInt, func(r *SearchRequest, l SearchLimits, v value) *Problem {
-		return setCount(&r.Limit, "limit", l.Hits, v.num)
+	{"limit", kindInt, func(p *parsing, v value) *Problem { return setCount(&p.Limit, "limit", 0, p.lim.Hits, v.num) }},
+	{"offset", kindInt, func(p *parsing, v value) *Problem { return setCount(&p.Offset, "offset", 0, p.lim.Hits, v.num) }},
+	{"after", kindString, func(p *parsing, v value) *Problem {
+		if len(v.text) > cursor.MaxText {
+			return &Problem{Code: InvalidCursor, Field: "after", Detail: fmt.Sprintf("after: it is longer than %d characters", cursor.MaxText), Limit: cursor.MaxText, HasLimit: true}
+		}
+		p.After = v.text
+		return nil
 	}},
-	{"offset", kindInt, func(r *SearchRequest, l SearchLimits, v value) *Problem {
-		return setCount(&r.Offset, "offset", l.Hits, v.num)
-	}},
-	{"track_total", kindTotal, func(r *SearchRequest, _ SearchLimits, v value) *Problem {
+	{"track_total", kindTotal, func(p *parsing, v value) *Problem {
 		switch v.text {
 		case "exact":
-			r.Total = TotalExact
+			p.Total = TotalExact
 		case "none":
-			r.Total = TotalNone
+			p.Total = TotalNone
 		default:
 			n, err := strconv.ParseUint(v.text, 10, 63)
 			if err != nil {
 				return badParam("track_total", "it is exact, none, or a number from 0")
 			}
-			r.Total, r.TotalFloor = TotalAtLeast, n
+			p.Total, p.TotalFloor = TotalAtLeast, n
 		}
 		return nil
 	}},
-	{"fields", kindList, func(r *SearchRequest, _ SearchLimits, v value) *Problem { r.Fields = v.list; return nil }},
-	{"timeout_ms", kindInt, func(r *SearchRequest, l SearchLimits, v value) *Problem {
-		if most := l.Timeout.Milliseconds(); v.num < 1 || v.num > most {
+	{"filter", kindRepeat, (*parsing).setFilter},
+	{"sort", kindOwn, (*parsing).setSort},
+	{"order", kindString, func(p *parsing, v value) *Problem {
+		switch v.text {
+		case "asc":
+			p.desc = No
+		case "desc":
+			p.desc = Yes
+		default:
+			return badParam("order", "it is asc or desc")
+		}
+		return nil
+	}},
+	{"missing", kindString, func(p *parsing, v value) *Problem {
+		if v.text != "first" && v.text != "last" {
+			return badParam("missing", "it is first or last")
+		}
+		p.missingFirst = v.text == "first"
+		return nil
+	}},
+	{"fields", kindList, func(p *parsing, v value) *Problem { p.Fields = v.list; return nil }},
+	{"facets", kindList, func(p *parsing, v value) *Problem {
+		if len(v.list) > MaxFacets {
+			return badParam("facets", fmt.Sprintf("it names %d fields, at most %d are allowed", len(v.list), MaxFacets)).Within(MaxFacets)
+		}
+		p.Facets = v.list
+		return nil
+	}},
+	{"aggs", kindOwn, (*parsing).setAggs},
+	{"knn", kindOwn, (*parsing).setKNN},
+	{"knn_k", kindInt, func(p *parsing, v value) *Problem { return setCount(&p.knnK, "knn_k", 1, p.lim.Hits, v.num) }},
+	{"knn_exact", kindBool, func(p *parsing, v value) *Problem { p.knnExact = v.yes; return nil }},
+	{"fusion", kindString, func(p *parsing, v value) *Problem {
+		switch v.text {
+		case "rrf":
+			p.Fusion = RRF
+		case "weighted":
+			p.Fusion = Weighted
+		default:
+			return badParam("fusion", "it is rrf or weighted")
+		}
+		return nil
+	}},
+	{"weights", kindOwn, (*parsing).setWeights},
+	{"pool", kindInt, func(p *parsing, v value) *Problem { return setCount(&p.Pool, "pool", 1, p.lim.Hits, v.num) }},
+	{"highlight", kindOwn, (*parsing).setHighlight},
+	{"timeout_ms", kindInt, func(p *parsing, v value) *Problem {
+		if most := p.lim.Timeout.Milliseconds(); v.num < 1 || v.num > most {
 			return badParam("timeout_ms", fmt.Sprintf("it is a number of milliseconds from 1 to %d", most)).Within(most)
 		}
-		r.Timeout = time.Duration(v.num) * time.Millisecond
+		p.Timeout = time.Duration(v.num) * time.Millisecond
 		return nil
 	}},
-	{"allow_partial", kindBool, func(r *SearchRequest, _ SearchLimits, v value) *Problem {
-		r.AllowPartial = No
+	{"allow_partial", kindBool, func(p *parsing, v value) *Problem {
+		p.AllowPartial = No
 		if v.yes {
-			r.AllowPartial = Yes
+			p.AllowPartial = Yes
 		}
 		return nil
 	}},
-	{"min_coverage", kindFloat, func(r *SearchRequest, _ SearchLimits, v value) *Problem {
+	{"min_coverage", kindFloat, func(p *parsing, v value) *Problem {
 		if !(v.float >= 0 && v.float <= 1) {
 			return badParam("min_coverage", "it is a share from 0 to 1")
 		}
-		r.MinCoverage = v.float
+		p.MinCoverage = v.float
 		return nil
 	}},
-	{"dfs", kindBool, func(r *SearchRequest, _ SearchLimits, v value) *Problem { r.DFS = v.yes; return nil }},
-	{"profile", kindBool, func(r *SearchRequest, _ SearchLimits, v value) *Problem { r.Profile = v.yes; return nil }},
-	{"sort", kindString, func(_ *SearchRequest, _ SearchLimits, v value) *Problem {
-		if v.text != "score" && v.text != "score:desc" {
-			return &Problem{Code: UnsupportedParameter, Field: "sort", Detail: "this server orders by score, descending, then by id"}
-		}
-		return nil
-	}},
-	{"order", kindString, func(_ *SearchRequest, _ SearchLimits, v value) *Problem {
-		switch v.text {
-		case "desc":
-			return nil
-		case "asc":
-			return &Problem{Code: UnsupportedParameter, Field: "order", Detail: "this server orders by score, descending, then by id"}
-		}
-		return badParam("order", "it is asc or desc")
-	}},
-	{"after", kindUnsupported, nil},
-	{"filter", kindUnsupported, nil},
-	{"missing", kindUnsupported, nil},
-	{"facets", kindUnsupported, nil},
-	{"aggs", kindUnsupported, nil},
-	{"knn", kindUnsupported, nil},
-	{"knn_k", kindUnsupported, nil},
-	{"knn_exact", kindUnsupported, nil},
-	{"fusion", kindUnsupported, nil},
-	{"weights", kindUnsupported, nil},
-	{"pool", kindUnsupported, nil},
-	{"explain", kindUnsupported, nil},
-	{"highlight", kindUnsupported, nil},
+	{"dfs", kindBool, func(p *parsing, v value) *Problem { p.DFS = v.yes; return nil }},
+	{"explain", kindBool, func(p *parsing, v value) *Problem { p.Explain = v.yes; return nil }},
+	{"profile", kindBool, func(p *parsing, v value) *Problem { p.Profile = v.yes; return nil }},
 }
 
-var searchParamByName = func() map[string]*param {
-	m := make(map[string]*param, len(searchParams))
+// The functions of the table lead back to it, so it is filled when the program starts.
+var searchParamByName = make(map[string]*param, len(searchParams))
+
+func init() {
 	for i := range searchParams {
-		m[searchParams[i].name] = &searchParams[i]
+		searchParamByName[searchParams[i].name] = &searchParams[i]
 	}
-	return m
-}()
-
-// SearchParameters returns the names of the parameters that search takes, and of those that it knows but answers with
-// UnsupportedParameter, both ascending.
-func SearchParameters() (taken, unsupported []string) {
-	for _, p := range searchParams {
-		if p.kind == kindUnsupported {
-			unsupported = append(unsupported, p.name)
-		} else {
-			taken = append(taken, p.name)
-		}
-	}
-	slices.Sort(taken)
-	slices.Sort(unsupported)
-	return taken, unsupported
 }
 
-func setCount(p *int, name string, most int, n int64) *Problem {
-	if n < 0 || n > int64(most) {
-		return badParam(name, fmt.Sprintf("it is a number from 0 to %d", most)).Within(int64(most))
+// SearchParameters returns the names of the parameters that search takes, ascending.
+func SearchParameters() []string {
+	names := make([]string, 0, len(searchParams))
+	for _, p := range searchParams {
+		names = append(names, p.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func setCount(p *int, name string, least, most int, n int64) *Problem {
+	if n < int64(least) || n > int64(most) {
+		return badParam(name, fmt.Sprintf("it is a number from %d to %d", least, most)).Within(int64(most))
 	}
 	*p = int(n)
 	return nil
@@ -233,29 +296,32 @@ func badParam(name, detail string) *Problem {
 
 // ParseSearch reads the parameters of GET /search.
 func ParseSearch(v url.Values, l SearchLimits) (*SearchRequest, *Problem) {
-	r := &SearchRequest{Index: DefaultIndex, Limit: DefaultLimit}
+	r := newParsing(l)
 	for _, name := range sortedKeys(v) {
-		p, prob := lookupParam(name)
-		if prob != nil {
-			return nil, prob
+		p, ok := searchParamByName[name]
+		if !ok {
+			return nil, UnknownParam(name)
 		}
-		if len(v[name]) > 1 {
+		if len(v[name]) > 1 && p.kind != kindRepeat {
 			return nil, repeated(name)
 		}
-		val, prob := p.fromText(v[name][0])
-		if prob != nil {
-			return nil, prob
+		val, prob := p.fromURL(v[name])
+		if prob == nil {
+			prob = p.set(r, val)
 		}
-		if prob := p.set(r, l, val); prob != nil {
+		if prob != nil {
 			return nil, prob
 		}
 	}
-	return r, r.check(l)
+	if prob := r.finish(); prob != nil {
+		return nil, prob
+	}
+	return r.SearchRequest, nil
 }
 
 // ParseSearchBody reads the JSON body of POST /search. index is the index that the URL names, empty if it names none.
 func ParseSearchBody(body []byte, index string, l SearchLimits) (*SearchRequest, *Problem) {
-	r := &SearchRequest{Index: DefaultIndex, Limit: DefaultLimit}
+	r := newParsing(l)
 	if index != "" {
 		r.Index = index
 	}
@@ -276,20 +342,24 @@ func ParseSearchBody(body []byte, index string, l SearchLimits) (*SearchRequest,
 			break
 		}
 		name := tok.String()
-		p, prob := lookupParam(name)
-		if prob != nil {
-			return nil, prob.At(int(d.InputOffset()))
+		p, ok := searchParamByName[name]
+		if !ok {
+			return nil, UnknownParam(name).At(int(d.InputOffset()))
 		}
 		raw, err := d.ReadValue()
 		if err != nil {
 			return nil, JSONProblem(body, err)
 		}
 		at := int(d.InputOffset()) - len(raw)
+		// raw lives until the next read: a parameter keeps nothing of it.
 		val, prob := p.fromJSON(raw)
 		if prob == nil {
-			prob = p.set(r, l, val)
+			prob = p.set(r, val)
 		}
 		if prob != nil {
+			if prob.HasPosition { // within the value
+				at += prob.Position
+			}
 			return nil, prob.At(at)
 		}
 	}
@@ -301,25 +371,28 @@ func ParseSearchBody(body []byte, index string, l SearchLimits) (*SearchRequest,
 	if index != "" && r.Index != index {
 		return nil, &Problem{Code: RepeatedParameter, Field: "index", Detail: "the URL and the body name different indexes"}
 	}
-	return r, r.check(l)
+	if prob := r.finish(); prob != nil {
+		return nil, prob
+	}
+	return r.SearchRequest, nil
 }
 
-func (r *SearchRequest) check(l SearchLimits) *Problem {
-	if r.Offset+r.Limit > l.Hits {
-		return badParam("offset", fmt.Sprintf("offset + limit is more than %d", l.Hits)).Within(int64(l.Hits))
+// finish completes the request when every parameter is known, and checks what concerns several of them.
+func (p *parsing) finish() *Problem {
+	if p.Offset+p.Limit > p.lim.Hits {
+		return badParam("offset", fmt.Sprintf("offset + limit is more than %d; go on behind it with after", p.lim.Hits)).Within(int64(p.lim.Hits))
+	}
+	if p.After != "" && p.Offset > 0 {
+		return badParam("offset", "it cannot be used with after, which says where the page begins").Within(0)
+	}
+	if prob := p.finishFilters(); prob != nil {
+		return prob
+	}
+	p.finishSort()
+	if p.KNN != nil {
+		return p.finishKNN()
 	}
 	return nil
-}
-
-func lookupParam(name string) (*param, *Problem) {
-	p, ok := searchParamByName[name]
-	if !ok {
-		return nil, UnknownParam(name)
-	}
-	if p.kind == kindUnsupported {
-		return nil, &Problem{Code: UnsupportedParameter, Field: name, Detail: "this server does not support " + name}
-	}
-	return p, nil
 }
 
 // UnknownParam is the problem of a parameter or JSON member that a call does not know.
@@ -329,166 +402,4 @@ func UnknownParam(name string) *Problem {
 
 func repeated(name string) *Problem {
 	return &Problem{Code: RepeatedParameter, Field: name, Detail: name + " is given more than once"}
-}
-
-// fromText reads a value of a URL.
-func (p *param) fromText(s string) (value, *Problem) {
-	if !utf8.ValidString(s) {
-		return value{}, &Problem{Code: InvalidUTF8, Field: p.name, Detail: p.name + " is not valid UTF-8"}
-	}
-	switch p.kind {
-	case kindInt:
-		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil && !errors.Is(err, strconv.ErrRange) { // then n is the nearest there is, and set names the limit
-			return value{}, badParam(p.name, "it is a whole number")
-		}
-		return value{num: n}, nil
-	case kindFloat:
-		f, err := strconv.ParseFloat(s, 64)
-		if err != nil || math.IsNaN(f) || math.IsInf(f, 0) || strings.ContainsAny(s, "xX_") {
-			return value{}, badParam(p.name, "it is a finite number")
-		}
-		return value{float: f}, nil
-	case kindBool:
-		if s != "true" && s != "false" {
-			return value{}, badParam(p.name, "it is true or false")
-		}
-		return value{yes: s == "true"}, nil
-	case kindList:
-		v := value{list: []string{}}
-		if s == "" {
-			return v, nil
-		}
-		for item := range strings.SplitSeq(s, ",") {
-			if item == "" {
-				return value{}, badParam(p.name, "an item of the list is empty")
-			}
-			v.list = append(v.list, item)
-		}
-		v.list = unique(v.list)
-		return v, nil
-	}
-	return value{text: s}, nil
-}
-
-// fromJSON reads a value of a JSON body.
-func (p *param) fromJSON(raw jsontext.Value) (value, *Problem) {
-	k := raw.Kind()
-	switch p.kind {
-	case kindString:
-		if k == '"' {
-			return value{text: unquote(raw)}, nil
-		}
-		return value{}, badParam(p.name, "it is a string")
-	case kindTotal:
-		switch k {
-		case '"':
-			return value{text: unquote(raw)}, nil
-		case '0':
-			return value{text: string(raw)}, nil
-		}
-		return value{}, badParam(p.name, "it is a string or a number")
-	case kindInt, kindFloat:
-		if k != '0' {
-			return value{}, badParam(p.name, "it is a number")
-		}
-		return p.fromText(string(raw))
-	case kindBool:
-		if k != 't' && k != 'f' {
-			return value{}, badParam(p.name, "it is true or false")
-		}
-		return value{yes: k == 't'}, nil
-	}
-	if k != '[' {
-		return value{}, badParam(p.name, "it is an array of strings")
-	}
-	v := value{list: []string{}}
-	d := jsontext.NewDecoder(bytes.NewReader(raw))
-	for {
-		tok, err := d.ReadToken()
-		if err != nil {
-			// The value was read as a whole before, and its closing bracket ends the loop.
-			return value{}, badParam(p.name, "it is an array of strings")
-		}
-		switch tok.Kind() {
-		case '"':
-			if tok.String() == "" {
-				return value{}, badParam(p.name, "an item of the list is empty")
-			}
-			v.list = append(v.list, tok.String())
-		case '[':
-			if d.StackDepth() > 1 {
-				return value{}, badParam(p.name, "it is an array of strings")
-			}
-		case ']':
-			v.list = unique(v.list)
-			return v, nil
-		default:
-			return value{}, badParam(p.name, "it is an array of strings")
-		}
-	}
-}
-
-// unique drops what came before.
-func unique(list []string) []string {
-	seen := make(map[string]bool, len(list))
-	return slices.DeleteFunc(list, func(s string) bool {
-		again := seen[s]
-		seen[s] = true
-		return again
-	})
-}
-
-func unquote(raw jsontext.Value) string {
-	b, err := jsontext.AppendUnquote(nil, raw)
-	if err != nil {
-		// The decoder accepted the string, so that it is one.
-		return ""
-	}
-	return string(b)
-}
-
-// JSONProblem is the problem of a body that is not valid JSON, with line and position.
-func JSONProblem(body []byte, err error) *Problem {
-	at := len(body)
-	code, detail := InvalidJSON, "the JSON text ends too early"
-	if syn, ok := errors.AsType[*jsontext.SyntacticError](err); ok && syn.ByteOffset <= int64(len(body)) {
-		at = int(syn.ByteOffset)
-		if syn.Err != nil && !isUnexpectedEnd(syn.Err) {
-			detail = Clip(syn.Err.Error())
-			if strings.Contains(detail, "invalid UTF-8") || strings.Contains(detail, "invalid surrogate") {
-				code = InvalidUTF8
-			}
-			if errors.Is(syn.Err, jsontext.ErrDuplicateName) {
-				detail = "member " + strconv.Quote(Clip(syn.JSONPointer.LastToken())) + " is given more than once"
-			}
-		}
-	}
-	return atByte(body, NewProblem(code, detail), at)
-}
-
-// atByte sets position and line of a fault in a body.
-func atByte(body []byte, p *Problem, at int) *Problem {
-	p.Line = 1 + bytes.Count(body[:at], []byte{'\n'})
-	return p.At(at)
-}
-
-// clipBytes is the most of a caller's text that a problem repeats.
-const clipBytes = 128
-
-// Clip shortens text of a caller for a message, and makes it valid UTF-8.
-func Clip(s string) string {
-	if len(s) > clipBytes {
-		s = s[:clipBytes] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
-}
-
-func sortedKeys(v url.Values) []string {
-	keys := make([]string, 0, len(v))
-	for k := range v {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

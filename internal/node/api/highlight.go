@@ -1,0 +1,102 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Highlight says which parts of the hits' texts to show with the words marked that the query found.
+type Highlight struct {
+	Fields       []string // "*" stands for every stored text field that the query searches
+	FragmentSize int      // characters of a fragment, about
+	Fragments    int      // of each field, the best ones
+	Pre, Post    string   // around what was found
+	EscapeHTML   bool     // the text, not Pre and Post, is escaped for HTML
+}
+
+// Defaults and limits of highlighting.
+const (
+	DefaultFragmentSize = 150
+	DefaultFragments    = 3
+	MaxFragmentSize     = 10_000
+	MaxFragments        = 100
+	maxTagBytes         = 256
+)
+
+// EveryField is the name in Highlight.Fields that stands for every field.
+const EveryField = "*"
+
+func (p *parsing) setHighlight(v value) *Problem {
+	h := &Highlight{FragmentSize: DefaultFragmentSize, Fragments: DefaultFragments, Pre: "<em>", Post: "</em>"}
+	p.Highlight = h
+	list := func(v jsontext.Value) *Problem {
+		list, prob := (&param{name: "highlight", kind: kindList}).fromJSON(v)
+		h.Fields = list.list
+		return prob
+	}
+	text := func(s string) *Problem {
+		list, prob := (&param{name: "highlight", kind: kindList}).fromText(s)
+		h.Fields = list.list
+		return prob
+	}
+	var prob *Problem
+	switch {
+	case v.raw == nil:
+		prob = text(v.texts[0])
+	case v.raw.Kind() == '"':
+		prob = text(unquote(v.raw))
+	case v.raw.Kind() == '[':
+		prob = list(v.raw)
+	case v.raw.Kind() == '{':
+		prob = eachMember("highlight", v.raw, func(member string, v jsontext.Value) *Problem {
+			var prob *Problem
+			switch member {
+			case "fields":
+				prob = list(v)
+			case "fragment_size":
+				h.FragmentSize, prob = intOf("highlight", member, v, 1, MaxFragmentSize)
+			case "fragments":
+				h.Fragments, prob = intOf("highlight", member, v, 1, MaxFragments)
+			case "pre":
+				h.Pre, prob = tagOf(member, v)
+			case "post":
+				h.Post, prob = tagOf(member, v)
+			case "escape":
+				var s string
+				if s, prob = stringOf("highlight", member, v); prob == nil && s != "html" && s != "none" {
+					return badParam("highlight", "escape is html or none")
+				}
+				h.EscapeHTML = s == "html"
+			default:
+				return unknownMember("highlight", member, "the object")
+			}
+			return prob
+		})
+	default:
+		return badParam("highlight", "it is a list of fields or an object")
+	}
+	switch {
+	case prob != nil:
+		return prob
+	case len(h.Fields) == 0:
+		return badParam("highlight", "it names no field; * stands for every text field that the query searches")
+	case len(h.Fields) > MaxHighlight:
+		return badParam("highlight", fmt.Sprintf("it names %d fields, at most %d are allowed", len(h.Fields), MaxHighlight)).Within(MaxHighlight)
+	}
+	return nil
+}
+
+// tagOf reads a mark, which may be empty.
+func tagOf(member string, v jsontext.Value) (string, *Problem) {
+	if v.Kind() != '"' {
+		return "", badParam("highlight", member+" is a string")
+	}
+	s := unquote(v)
+	if len(s) > maxTagBytes || !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+		return "", badParam("highlight", fmt.Sprintf("%s is a text of at most %d bytes", member, maxTagBytes)).Within(maxTagBytes)
+	}
+	return s, nil
+}

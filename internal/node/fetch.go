@@ -1,0 +1,79 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weft-search/weft/internal/node/admit"
+	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/shard/exec"
+)
+
+// replyMemory is the memory that is charged for the sources of a reply, in steps: how large they are is known only when they are
+// read. The first step belongs to the place of the search.
+type replyMemory struct {
+	places  []*admit.Place
+	charged int64
+}
+
+const (
+	replyStep   = 1 << 20
+	replyCopies = 3 // as read, rendered, and in the reply
+)
+
+func (m *replyMemory) grow(gate *admit.Gate, bytes int64) error {
+	for m.charged+replyStep < bytes {
+		p, err := gate.TryEnter(replyCopies * replyStep)
+		if err != nil {
+			return err
+		}
+		m.places = append(m.places, p)
+		m.charged += replyStep
+	}
+	return nil
+}
+
+func (m *replyMemory) release() {
+	for _, p := range m.places {
+		p.Release()
+	}
+}
+
+// fetch reads the sources of the hits; a nil entry is a document whose source is not kept or not asked for. The memory is the
+// caller's to release, also after an error.
+func (n *Node) fetch(ctx context.Context, leaves []exec.Leaf, hits []exec.Hit, pick selector) ([][]byte, *replyMemory, *api.Problem) {
+	sources, held := make([][]byte, len(hits)), &replyMemory{}
+	if pick.mode == pickNothing {
+		return sources, held, nil
+	}
+	var buf []byte
+	for i, h := range hits {
+		if i%64 == 63 && ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			return nil, held, n.problem(ctx, context.Cause(ctx))
+		}
+		// The buffer grows by one source after the other: the slices into an earlier, smaller one stay as they are.
+		from := len(buf)
+		out, err := leaves[h.Leaf].Source(h.Doc, buf)
+		if err != nil {
+			return nil, held, n.problem(ctx, fmt.Errorf("read source of a hit: %w", err))
+		}
+		if len(out) <= from {
+			continue
+		}
+		buf = out
+		if most := n.cfg.Limits.ReplyBytes; int64(len(buf)) > most {
+			return nil, held, api.NewProblem(api.ReplyTooLarge, fmt.Sprintf("the sources of the hits are longer than %d bytes; ask for fewer hits, or for no more than you need with fields",
+				most)).On("limit").Within(most)
+		}
+		if err := held.grow(n.memory, int64(len(buf))); err != nil {
+			return nil, held, n.problem(ctx, err)
+		}
+		src := buf[from:len(buf):len(buf)]
+		if src, err = pick.apply(src); err != nil {
+			return nil, held, n.problem(ctx, fmt.Errorf("filter source of a hit: %w", err))
+		}
+		sources[i] = src
+	}
+	return sources, held, nil
+}

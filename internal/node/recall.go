@@ -1,0 +1,75 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/shard/knn"
+)
+
+// Parameters of a measurement of recall, and what holds where they are absent.
+const (
+	recallK       = 10
+	recallSamples = 100
+	mostRecallK   = 1000
+)
+
+var recallParams = []string{indexParam, "field", "k", "samples", "ef", "timeout_ms"}
+
+// knnRecall measures on the live index how well the search of a vector field finds what an exact search finds. It runs as one search.
+func (n *Node) knnRecall(c *call) *api.Problem {
+	name, prob := c.index()
+	if prob != nil {
+		return prob
+	}
+	if !c.params.Has("field") {
+		return &api.Problem{Code: api.MissingParameter, Field: "field", Detail: "field is missing: the vector field to measure"}
+	}
+	req := knn.RecallRequest{Field: c.params.Get("field"), K: recallK, Samples: recallSamples}
+	timeout := 0
+	for _, p := range []struct {
+		name string
+		into *int
+		most int
+	}{
+		{"k", &req.K, mostRecallK},
+		{"samples", &req.Samples, knn.MaxSamples},
+		{"ef", &req.Ef, knn.MaxEf},
+		{"timeout_ms", &timeout, int(n.cfg.Limits.SearchTimeout.Milliseconds())},
+	} {
+		if c.params.Has(p.name) {
+			if *p.into, prob = api.ParseCount(p.name, c.params.Get(p.name), 1, p.most); prob != nil {
+				return prob
+			}
+		}
+	}
+	ctx := c.ctx
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, c.start.Add(time.Duration(timeout)*time.Millisecond), errTimeout)
+		defer cancel()
+	}
+	place, err := n.searches.Enter(ctx, 1)
+	if err != nil {
+		return n.problem(ctx, err)
+	}
+	defer func() { c.leave(n, place) }()
+	l, err := n.catalog.use(ctx, name)
+	if err != nil {
+		return n.problem(ctx, err)
+	}
+	defer l.release()
+	ctx, stop := l.within(ctx)
+	defer stop()
+	snap := l.eng.Snapshot()
+	defer snap.Release()
+	res, err := knn.Recall(ctx, snap.Leaves(), snap.Schema(), req)
+	if err != nil {
+		return n.problem(ctx, fmt.Errorf("measure recall: %w", err))
+	}
+	reply := api.RecallReply{Recall: res.Recall, K: res.K, Samples: res.Samples, Approximate: res.Approximate}
+	return c.json(n, http.StatusOK, reply.AppendJSON(nil))
+}
