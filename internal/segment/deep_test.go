@@ -21,7 +21,9 @@ func deepModel() *model {
 		{meta: FieldMeta{ID: 3, Name: "many"}, kind: 'n'},
 		{meta: FieldMeta{ID: 4, Name: "tag"}, kind: 's'},
 	}}
+	m.fields = append(m.fields, vectorFields()...)
 	rng := rand.New(rand.NewPCG(21, 21))
+	vecs := rand.New(rand.NewPCG(21, 22))
 	for i := range 6000 {
 		d := modelDoc{
 			key: fmt.Sprintf("k%05d", i), ts: 100 + uint64(i%6),
@@ -50,6 +52,9 @@ func deepModel() *model {
 		}
 		if i%2 == 1 {
 			d.strs[4] = []string{fmt.Sprintf("v%02d", i%40)}
+		}
+		if i%3 == 0 {
+			d.vecs = randomVectors(vecs)
 		}
 		m.docs = append(m.docs, d)
 	}
@@ -272,6 +277,25 @@ func TestDeepVerifyFindsWhatChecksumsDoNot(t *testing.T) {
 		}},
 		{"position runs over", "postings(0)", "position 0 follows 1", func(t *testing.T, b []byte) {
 			replace(t, inSection(t, b, tagPostings, 0), "\x01\xef\xff\xff\xff\x0f\x01\xef\xff\xff\xff\x0f", "\x01\xff\xff\xff\xff\x0f\x01\xef\xff\xff\xff\x0f")
+		}},
+		{"document of a vector", "vectors(310)", "", func(t *testing.T, b []byte) {
+			s := inSection(t, b, tagVectors, 310)
+			at := 64 + 4*6000 // header and ends
+			if le.Uint32(s[at+8:]) != 6 {
+				t.Fatalf("vector 2 is not of document 6: % x", s[at:at+16])
+			}
+			s[at+8]++
+		}},
+		{"document with a vector and no value", "vectors(310)", "is not in the set", func(t *testing.T, b []byte) {
+			s := inSection(t, b, tagPresence, 310)
+			if le.Uint16(s[4:]) != 6 {
+				t.Fatalf("the third member is not document 6: % x", s[:8])
+			}
+			s[4]++
+		}},
+		{"document with a sparse vector and no value", "sparse(315)", "is not in the set", func(t *testing.T, b []byte) {
+			s := inSection(t, b, tagPresence, 315)
+			s[0]++
 		}},
 		{"documents of a block of sources", "sources", "begins with document", func(t *testing.T, b []byte) {
 			s := inSection(t, b, tagSources, 0)

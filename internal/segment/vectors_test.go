@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/vector"
 	"github.com/weft-search/weft/internal/vector/sparse"
 )
@@ -207,7 +208,7 @@ func TestMergeRefusesOtherVectors(t *testing.T) {
 
 // A merge with a graph, under deaths, gives the bytes that the live documents give at once.
 func TestMergeOfGraphIsFresh(t *testing.T) {
-	const n = 9000
+	const n = 4500
 	rng := rand.New(rand.NewPCG(32, 1))
 	f := modelField{meta: FieldMeta{ID: 1, Name: "v"}, kind: 'v', decl: "dense_vector<8> [indexed<m: 8, ef_construction: 16>]"}
 	m := &model{fields: []modelField{f}}
@@ -218,7 +219,35 @@ func TestMergeOfGraphIsFresh(t *testing.T) {
 		}
 		m.docs = append(m.docs, modelDoc{key: fmt.Sprintf("%06d", i), vecs: map[int][][]byte{1: {schema.AppendDense(nil, v)}}})
 	}
-	sources, _ := split(t, rng, m, 3, true)
+	// A third of the documents was written before, with another vector, and is dead there.
+	parts := make([]*model, 3)
+	live := make([]bitset.Set, 3)
+	for i := range parts {
+		parts[i] = &model{fields: m.fields}
+	}
+	add := func(part int, d modelDoc, alive bool) {
+		p := parts[part]
+		live[part] = append(live[part], 0)[:len(p.docs)/64+1]
+		if alive {
+			live[part].Add(uint32(len(p.docs)))
+		}
+		p.docs = append(p.docs, d)
+	}
+	for i, d := range m.docs {
+		part := rng.IntN(3)
+		add(part, d, true)
+		if i%3 == 0 {
+			add((part+1)%3, modelDoc{key: d.key, vecs: m.docs[rng.IntN(n)].vecs}, false)
+		}
+	}
+	var sources []MergeSource
+	for i, p := range parts {
+		r, err := FromBytes(fmt.Sprint("part", i), p.bytes(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources = append(sources, MergeSource{R: r, Live: live[i]})
+	}
 	var buf bytes.Buffer
 	if _, _, err := Merge(t.Context(), &buf, sources, MergeOptions{}); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 // shard and its segments themselves. docs/operating.md states both.
 const (
 	heapPerMillion = 3 << 20
-	heapFixed      = 2 << 20
+	heapFixed      = 1 << 20
 )
 
 // liveHeap is the memory of everything that is still referred to.
