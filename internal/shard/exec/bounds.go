@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
@@ -212,9 +213,15 @@ func pick(c bool, a, b boundState) boundState {
 	return b
 }
 
-func clip(s string) string {
-	if len(s) > 60 {
-		return s[:60] + "…"
+func clip(s string) string { return clipTo(s, 60) }
+
+// clipTo cuts a text to at most so many bytes, between characters.
+func clipTo(s string, most int) string {
+	if len(s) <= most {
+		return s
 	}
-	return s
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most] + "…"
 }

@@ -94,14 +94,23 @@ type explainer struct {
 	left int // parts that may still be kept
 }
 
-// keep adds a part to its parent, while there is room.
-func (x *explainer) keep(parent, part *Explanation) {
+// room takes the place of one part of a list, if there is one. It is asked before the part is made, so that what is left out is the
+// end of a tree and not its root.
+func (x *explainer) room() bool {
 	if x.left == 0 {
-		parent.More++
-		return
+		return false
 	}
 	x.left--
-	parent.Parts = append(parent.Parts, part)
+	return true
+}
+
+// keep adds a part to its parent if it has room.
+func (x *explainer) keep(parent, part *Explanation, room bool) {
+	if room {
+		parent.Parts = append(parent.Parts, part)
+	} else {
+		parent.More++
+	}
 }
 
 func (x *explainer) name(field int) string { return x.s.schema.Fields[field].Name }
@@ -129,7 +138,7 @@ func (x *explainer) node(n *node) (*Explanation, error) {
 	if out.Match {
 		up.Value = float32(factor * out.Value)
 	}
-	x.keep(up, out)
+	up.Parts = []*Explanation{out}
 	return up, nil
 }
 
@@ -175,11 +184,7 @@ func source(n *node) string {
 	if n.src == nil {
 		return ""
 	}
-	text := n.src.String()
-	if len(text) > 200 {
-		text = text[:200] + "…"
-	}
-	return text
+	return clipTo(n.src.String(), 200)
 }
 
 // numbers are the BM25 numbers of a field.
@@ -216,7 +221,7 @@ func (x *explainer) phrase(n *node) (*Explanation, error) {
 	out := &Explanation{Kind: ExplainPhrase, Field: x.name(n.field), Text: source(n), BM25: x.numbers(n.field, idf)}
 	for _, ti := range n.list {
 		t := &s.terms[ti]
-		x.keep(out, &Explanation{Kind: ExplainIDF, Match: true, Value: t.idf, Field: out.Field, Text: string(t.bytes), BM25: &BM25{Docs: s.docs, DF: t.df, IDF: t.idf}})
+		x.keep(out, &Explanation{Kind: ExplainIDF, Match: true, Value: t.idf, Field: out.Field, Text: string(t.bytes), BM25: &BM25{Docs: s.docs, DF: t.df, IDF: t.idf}}, x.room())
 	}
 	it, err := s.bare(x.l, x.li, n)
 	if err != nil {
@@ -240,7 +245,7 @@ func (x *explainer) prefix(n *node) (*Explanation, error) {
 		if x.term(part, ti); part.Match {
 			out.Match = true
 			out.Value += part.Value
-			x.keep(out, part)
+			x.keep(out, part, x.room())
 		}
 	}
 	for _, w := range n.rest {
@@ -274,6 +279,7 @@ func (x *explainer) sum(n *node) (*Explanation, error) {
 		nodes []*node
 	}{{"", n.must}, {"+", n.should}, {ExplainFilter, n.filter}, {ExplainNot, n.not}} {
 		for _, k := range list.nodes {
+			room := x.room()
 			part, err := x.node(k)
 			if err != nil {
 				return nil, err
@@ -283,19 +289,22 @@ func (x *explainer) sum(n *node) (*Explanation, error) {
 				out.Match = out.Match && part.Match
 			case "+":
 				any = any || part.Match
-				if !part.Match {
-					continue // it says nothing about the score
+				if !part.Match { // it says nothing about the score
+					if room {
+						x.left++
+					}
+					continue
 				}
 			default:
 				up := &Explanation{Kind: list.kind, Match: part.Match == (list.kind == ExplainFilter)}
 				out.Match = out.Match && up.Match
-				x.keep(up, part)
+				up.Parts = []*Explanation{part}
 				part = up
 			}
 			if part.Match {
 				sum += part.Value
 			}
-			x.keep(out, part)
+			x.keep(out, part, room)
 		}
 	}
 	if len(n.must)+len(n.filter) == 0 && len(n.should) > 0 {

@@ -119,8 +119,8 @@ type Request struct {
 	Sort []SortKey
 	// After leaves out every document up to and including the one it describes. Offset counts from there; totals do not change.
 	After *After
-	// NoScores leaves Hit.Score 0 where the order does not need scores, and saves the statistics. Without it the scores of the returned
-	// hits are computed, those of no other document.
+	// NoScores leaves Hit.Score 0 where no key of Sort is by score, and saves the statistics. Without it, and with such an order, the
+	// scores of the returned hits are computed, those of no other document.
 	NoScores bool
 	// Trace, where not nil, receives how each leaf was searched.
 	Trace *Trace

@@ -219,6 +219,9 @@ func (s *searcher) intersect(l Leaf, li int, have docSet, n *node, cost int, fou
 // combine is have ∩ part, or have without part. It takes both.
 func (s *searcher) combine(l Leaf, have, part docSet, found bool) docSet {
 	switch {
+	case have.empty():
+		s.drop(part)
+		return have
 	case part.all == found && (part.all || part.empty()): // ∩ all, or without nothing
 		s.drop(part)
 		return have

@@ -22,6 +22,7 @@ type sorter struct {
 	n      int  // keys that decide; those behind one by id do not
 	idDesc bool // the id, which decides last, descends
 	scored bool // one of the first n is by score
+	named  bool // any key is
 	all    []SortKey
 	k      int
 	after  *After
@@ -106,7 +107,7 @@ func (s *searcher) readOrder() (*sorter, error) {
 		sk := sortKey{SortKey: k}
 		switch k.By {
 		case ByScore:
-			so.scored = so.scored || !decided
+			so.named, so.scored = true, so.scored || !decided
 		case ByID:
 			if !decided {
 				so.n, so.idDesc, decided = i, k.Desc, true
@@ -206,7 +207,7 @@ func (s *searcher) constantOrder(root *node) *sorter {
 
 // needStats tells whether anything of the answer depends on statistics.
 func (so *sorter) needStats(s *searcher) bool {
-	return so.scored || !s.req.NoScores || len(s.capped) > 0
+	return so.named || !s.req.NoScores || len(s.capped) > 0
 }
 
 // sorted finds the hits of an order.
@@ -219,7 +220,7 @@ func (s *searcher) sorted(so *sorter, root *node, res *Result) error {
 	}
 	best := so.best[min(s.req.Offset, len(so.best)):]
 	res.Hits = append(make([]Hit, 0, len(best)), best...)
-	if !so.scored && (!s.req.NoScores || len(so.keys) == 0) {
+	if !so.scored && (so.named || !s.req.NoScores || len(so.keys) == 0) {
 		if err := s.scoreHits(root, res.Hits); err != nil {
 			if err = s.partial(res, err); err != nil {
 				return err
