@@ -136,7 +136,7 @@ func TestBadInput(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &server{t, s.node}
+			s := &server{t: t, node: s.node}
 			p := s.do(tt.method, tt.target, tt.ctype, tt.body).problem(tt.status, tt.code)
 			if tt.want.field != "" && p["field"] != tt.want.field {
 				t.Errorf("field %v, want %q: %v", p["field"], tt.want.field, p["detail"])

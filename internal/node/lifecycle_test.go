@@ -522,7 +522,7 @@ func TestReadinessShowsProgress(t *testing.T) {
 	if err := n.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	s = &server{t, n}
+	s = &server{t: t, node: n}
 	until(t, "one of two is open", func() bool { return n.Ready().Open == 1 })
 	p := s.do("GET", "/readyz", "", "").problem(503, api.NotReady)
 	if p["ready"] != false || p["indexes"].(map[string]any)["total"] != 2.0 || p["indexes"].(map[string]any)["open"] != 1.0 {
@@ -618,7 +618,7 @@ func TestShutdownInterruptsWhatDoesNotEnd(t *testing.T) {
 	if err := n.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t, n}
+	s := &server{t: t, node: n}
 	got := make(chan *answer)
 	go func() { got <- s.do("POST", "/index", "application/json", `{"id":"1"}`) }()
 	<-inside
@@ -926,7 +926,7 @@ func TestIndexMadeBeforeTheOthersAreOpened(t *testing.T) {
 	if err := s.node.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	again := startServer(t, cfg, func(n *Node) { (&server{t, n}).put("new", `{"id":"1","t":"x"}`) })
+	again := startServer(t, cfg, func(n *Node) { (&server{t: t, node: n}).put("new", `{"id":"1","t":"x"}`) })
 	for _, index := range []string{"old", "new"} {
 		if _, total := again.ids("/search?q=x&index=" + index); total != 1 {
 			t.Errorf("%s: %v documents", index, total)
