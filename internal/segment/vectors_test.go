@@ -260,6 +260,9 @@ func TestMergeOfGraphIsFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.check(t, r)
+	if x, ok := r.Vectors(1); !ok || !x.HasGraph() {
+		t.Error("there is no graph")
+	}
 	if err := r.DeepVerify(t.Context()); err != nil {
 		t.Error(err)
 	}

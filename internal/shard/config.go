@@ -19,6 +19,8 @@ const (
 	DefaultMergeBytesPerSec = 64 << 20
 	// DefaultMaxSegmentBytes bounds how long one merge takes and how much space it needs meanwhile.
 	DefaultMaxSegmentBytes = 5 << 30
+	// DefaultMergeHeapBytes is room for the graph of about two million vectors of 128 dimensions.
+	DefaultMergeHeapBytes = 1 << 30
 	// DefaultPendingBytes is as much as one log record may have.
 	DefaultPendingBytes = 64 << 20
 )
@@ -52,6 +54,9 @@ type Config struct {
 	PendingBytes int64
 	// MaxSegmentBytes is the largest segment that background merging makes.
 	MaxSegmentBytes int64
+	// MergeHeapBytes bounds the memory in which background merging builds the graph of vectors of one segment. A field of vectors with a
+	// graph then has more and smaller segments than MaxSegmentBytes alone would give. Merge, which a caller asks for, is not held to it.
+	MergeHeapBytes int64
 	// MergeBytesPerSec limits what background merging writes, so that searches and the log keep the disk. Negative = no limit.
 	MergeBytesPerSec int64
 	// Keep says how long replaced versions and their objects stay in the store. They are collected after flushes and merges.
@@ -87,6 +92,9 @@ func (c Config) ensureDefaults() Config {
 	if c.MaxSegmentBytes == 0 {
 		c.MaxSegmentBytes = DefaultMaxSegmentBytes
 	}
+	if c.MergeHeapBytes == 0 {
+		c.MergeHeapBytes = DefaultMergeHeapBytes
+	}
 	if c.MergeBytesPerSec == 0 {
 		c.MergeBytesPerSec = DefaultMergeBytesPerSec
 	}
@@ -111,7 +119,7 @@ func (c Config) validate() error {
 	for _, l := range []struct {
 		name string
 		v    int64
-	}{{"memtable bytes", c.MemtableBytes}, {"pending bytes", c.PendingBytes}, {"max segment bytes", c.MaxSegmentBytes}} {
+	}{{"memtable bytes", c.MemtableBytes}, {"pending bytes", c.PendingBytes}, {"max segment bytes", c.MaxSegmentBytes}, {"merge heap bytes", c.MergeHeapBytes}} {
 		if l.v < 0 {
 			errs = append(errs, fmt.Errorf("%s: %d is negative", l.name, l.v))
 		}

@@ -52,7 +52,7 @@ func (s *Shard) sizes() ([]*part, []segmentSize) {
 	defer s.mu.Unlock()
 	sizes := make([]segmentSize, len(s.mu.segments))
 	for i, p := range s.mu.segments {
-		sizes[i] = segmentSize{bytes: p.seg.meta.Bytes, docs: p.docs, dead: uint32(p.committed)}
+		sizes[i] = segmentSize{bytes: p.seg.meta.Bytes, docs: p.docs, dead: uint32(p.committed), heap: p.seg.heap}
 	}
 	return s.mu.segments, sizes
 }
@@ -138,7 +138,7 @@ func (s *Shard) commitMerge(ctx context.Context, rep replacement) error {
 
 // mergeLoop merges what the planner proposes, one task at a time, until ctx ends.
 func (s *Shard) mergeLoop(ctx context.Context) {
-	policy := defaultMergePolicy(s.cfg.MaxSegmentBytes)
+	policy := defaultMergePolicy(s.cfg.MaxSegmentBytes, s.cfg.MergeHeapBytes)
 	var b backoff
 	for {
 		select {

@@ -3,6 +3,8 @@ package shard
 import (
 	"math/bits"
 	"slices"
+
+	"github.com/weft-search/weft/internal/vector"
 )
 
 // segmentSize is what the merge planner knows of a segment.
@@ -10,6 +12,7 @@ type segmentSize struct {
 	bytes int64
 	docs  uint32
 	dead  uint32
+	heap  int64 // memory that building its graph of vectors takes
 }
 
 // liveBytes estimates what is left of the segment after a merge.
@@ -20,31 +23,55 @@ func (s segmentSize) liveBytes() int64 {
 	return int64(float64(s.bytes) * float64(s.docs-s.dead) / float64(s.docs))
 }
 
+// graphHeap estimates the memory that building the graph of the vectors takes, by what packages vector and graph say of it: two codes,
+// links with their distances, and a few numbers for each vector.
+func graphHeap(x *vector.Index) int64 {
+	p := x.Params()
+	if !p.Graph {
+		return 0
+	}
+	code := p.Dim
+	if p.Kind == vector.Binary {
+		code /= 8
+	}
+	return int64(x.Len()) * int64(2*code+17*p.M+54)
+}
+
 // mergePolicy has the limits of the planner. Merging is tiered as in Lucene's TieredMergePolicy and LSM trees: segments of
 // similar size wait until there are enough of them, so a byte is rewritten about log(total/floor)/log(perTier) times.
 type mergePolicy struct {
 	maxBytes   int64   // largest segment a merge makes
+	maxHeap    int64   // most memory that building the graph of that segment may take; 0 = no limit
 	floorBytes int64   // smaller segments count as this large
 	perTier    int     // segments of one tier that trigger a merge
 	maxAtOnce  int     // segments merged at once
 	reclaim    float64 // a segment with a larger share of dead documents is rewritten
 }
 
-func defaultMergePolicy(maxBytes int64) mergePolicy {
-	return mergePolicy{maxBytes: maxBytes, floorBytes: 2 << 20, perTier: 8, maxAtOnce: 16, reclaim: 1.0 / 3}
+func defaultMergePolicy(maxBytes, maxHeap int64) mergePolicy {
+	return mergePolicy{maxBytes: maxBytes, maxHeap: maxHeap, floorBytes: 2 << 20, perTier: 8, maxAtOnce: 16, reclaim: 1.0 / 3}
+}
+
+// size is what a segment counts for: its live bytes, or more where its graph is the nearer limit, in the same measure.
+func (p mergePolicy) size(s segmentSize) int64 {
+	bytes := s.liveBytes()
+	if p.maxHeap <= 0 || s.bytes == 0 {
+		return bytes
+	}
+	return max(bytes, int64(float64(bytes)/float64(s.bytes)*float64(s.heap)*float64(p.maxBytes)/float64(p.maxHeap)))
 }
 
 // planMerges returns the sets of segments to merge, as ascending indexes; no segment is in two. It is a pure function: the same
 // segments give the same plan.
 //
-// A tier holds the segments whose live size is within a factor of perTier. A tier that has perTier segments or more is
+// A tier holds the segments whose size is within a factor of perTier. A tier that has perTier segments or more is
 // merged, smallest first, as far as the result stays within maxBytes. Then segments with too many dead documents that no
 // merge took are rewritten alone.
 func planMerges(segs []segmentSize, p mergePolicy) [][]int {
 	tiers := map[int][]int{}
 	for i, s := range segs {
-		if s.liveBytes() <= p.maxBytes/2 {
-			t := p.tier(s.liveBytes())
+		if p.size(s) <= p.maxBytes/2 {
+			t := p.tier(p.size(s))
 			tiers[t] = append(tiers[t], i)
 		}
 	}
@@ -59,7 +86,7 @@ func planMerges(segs []segmentSize, p mergePolicy) [][]int {
 	for _, t := range order {
 		tier := tiers[t]
 		slices.SortStableFunc(tier, func(a, b int) int {
-			switch x, y := segs[a].liveBytes(), segs[b].liveBytes(); {
+			switch x, y := p.size(segs[a]), p.size(segs[b]); {
 			case x < y:
 				return -1
 			case x > y:
@@ -70,8 +97,8 @@ func planMerges(segs []segmentSize, p mergePolicy) [][]int {
 		for len(tier) >= p.perTier {
 			var sum int64
 			n := 0
-			for n < len(tier) && n < p.maxAtOnce && sum+segs[tier[n]].liveBytes() <= p.maxBytes {
-				sum += segs[tier[n]].liveBytes()
+			for n < len(tier) && n < p.maxAtOnce && sum+p.size(segs[tier[n]]) <= p.maxBytes {
+				sum += p.size(segs[tier[n]])
 				n++
 			}
 			if n < 2 {

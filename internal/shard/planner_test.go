@@ -19,8 +19,15 @@ func withDead(s []segmentSize, i int, dead uint32) []segmentSize {
 	return s
 }
 
+func withHeap(s []segmentSize, mib int64) []segmentSize {
+	for i := range s {
+		s[i].heap = mib << 20
+	}
+	return s
+}
+
 func TestPlanMerges(t *testing.T) {
-	p := mergePolicy{maxBytes: 1 << 30, floorBytes: 2 << 20, perTier: 4, maxAtOnce: 6, reclaim: 0.3}
+	p := mergePolicy{maxBytes: 1 << 30, maxHeap: 256 << 20, floorBytes: 2 << 20, perTier: 4, maxAtOnce: 6, reclaim: 0.3}
 	for _, c := range []struct {
 		about string
 		segs  []segmentSize
@@ -40,6 +47,10 @@ func TestPlanMerges(t *testing.T) {
 		{"reclaimed alone", withDead(sized(100, 1), 0, 301), [][]int{{0}}},
 		{"not enough to reclaim", withDead(sized(100, 1), 0, 300), nil},
 		{"a large one is reclaimed too", withDead(sized(2000), 0, 400), [][]int{{0}}},
+		{"graphs have a limit", withHeap(sized(70, 70, 70, 70), 100), [][]int{{0, 1}}},
+		{"graphs below the limit", withHeap(sized(70, 70, 70, 70), 10), [][]int{{0, 1, 2, 3}}},
+		{"too large a graph to be merged", withHeap(sized(100, 100, 100, 100), 129), nil},
+		{"dead documents leave the graph too", withDead(withHeap(sized(70, 70, 70, 70), 100), 3, 900), [][]int{{3}}},
 		{"all dead", withDead(sized(5), 0, 1000), [][]int{{0}}},
 	} {
 		got := planMerges(c.segs, p)
@@ -53,7 +64,7 @@ func TestPlanMerges(t *testing.T) {
 func TestPlanConverges(t *testing.T) {
 	for s := range uint64(200) {
 		r := rand.New(rand.NewPCG(s, 3))
-		p := defaultMergePolicy(1 << 30)
+		p := defaultMergePolicy(1<<30, 1<<30)
 		var segs []segmentSize
 		var written, loaded int64
 		for range 400 {

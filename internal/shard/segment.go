@@ -23,6 +23,7 @@ type segmentFile struct {
 	meta   store.Segment
 	r      *segment.Reader
 	text   []int                     // fields with lengths
+	heap   int64                     // memory that building the greatest graph of its vectors takes
 	filter atomic.Pointer[keyFilter] // nil until it is built
 	deaths deathCounts
 	refs   atomic.Int32 // >= 1 while in use
@@ -38,6 +39,9 @@ func newSegmentFile(meta store.Segment, r *segment.Reader, log *slog.Logger) *se
 	for _, m := range r.Fields() {
 		if m.Inverted {
 			f.text = append(f.text, m.ID)
+		}
+		if x, ok := r.Vectors(m.ID); ok {
+			f.heap = max(f.heap, graphHeap(x)) // one is built after the other
 		}
 	}
 	f.refs.Store(1)

@@ -266,9 +266,11 @@ func TestVectorsAreCharged(t *testing.T) {
 }
 
 // graphConfig is that of a shard with one field of vectors that gets a graph.
-func graphConfig(t testing.TB, fsys vfs.FS, dim int) Config {
+func graphConfig(t testing.TB, fsys vfs.FS, dim int, ef string) Config {
 	t.Helper()
-	sch, err := schema.NewDynamic("t").AddFields([]schema.Field{{Name: "v", Type: schema.DenseVector, Dim: dim, Metric: "l2", Indexed: true}})
+	sch, err := schema.NewDynamic("t").AddFields([]schema.Field{{
+		Name: "v", Type: schema.DenseVector, Dim: dim, Metric: "l2", Indexed: true, Options: []schema.Option{{Name: "ef_construction", Value: ef}},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,16 +287,16 @@ func TestCloseWhileAGraphIsBuilt(t *testing.T) {
 	const dim, n = 64, 14_000
 	disk := memfs.New(nil)
 	fsys := faultfs.New(disk)
-	cfg := graphConfig(t, fsys, dim)
+	cfg := graphConfig(t, fsys, dim, "400")
 	cfg.NoBackground, cfg.MemtableBytes = false, 4<<20
 	s, err := Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The records of a segment are written before its graph is built.
+	// Writes go on while the graph of the first memtable is built, since nothing else takes long after its file was made.
 	building := make(chan struct{}, 1)
 	fsys.Before(func(op faultfs.Op) {
-		if op.Kind == faultfs.Write && strings.Contains(op.Path, "segments") {
+		if op.Kind == faultfs.Create && strings.Contains(op.Path, "segments") {
 			signal(building)
 		}
 	})
@@ -307,7 +309,7 @@ func TestCloseWhileAGraphIsBuilt(t *testing.T) {
 	}
 	fsys.Before(nil)
 
-	cfg = graphConfig(t, disk, dim)
+	cfg = graphConfig(t, disk, dim, "400")
 	s = open(t, cfg)
 	if got := s.Stats().Docs; got != n {
 		t.Fatalf("%d documents of %d", got, n)
@@ -321,9 +323,9 @@ func TestCloseWhileAGraphIsBuilt(t *testing.T) {
 
 // A flush and a merge end with the context of their caller, and can be done again.
 func TestGraphBuildsEndWithTheirContext(t *testing.T) {
-	const dim, n = 48, 5000
+	const dim, n = 4, 4500
 	fsys := faultfs.New(memfs.New(nil))
-	s := open(t, graphConfig(t, fsys, dim))
+	s := open(t, graphConfig(t, fsys, dim, "8"))
 	r := rand.New(rand.NewPCG(5, 5))
 	for round, work := range []func(context.Context) error{
 		s.Flush,
@@ -337,7 +339,7 @@ func TestGraphBuildsEndWithTheirContext(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		fsys.Before(func(op faultfs.Op) {
-			if op.Kind == faultfs.Write && strings.Contains(op.Path, "segments") {
+			if op.Kind == faultfs.Create && strings.Contains(op.Path, "segments") {
 				cancel()
 			}
 		})
@@ -355,7 +357,7 @@ func TestGraphBuildsEndWithTheirContext(t *testing.T) {
 	}
 	sn := s.Snapshot()
 	defer sn.Release()
-	if sn.Segments() != 1 || sn.Docs() != 2*n {
-		t.Errorf("%d segments with %d documents", sn.Segments(), sn.Docs())
+	if sn.Segments() != 1 || sn.Docs() != 2*n || !sn.Leaves()[0].Vectors(1).HasGraph() {
+		t.Errorf("%d segments with %d documents, graph %v", sn.Segments(), sn.Docs(), sn.Leaves()[0].Vectors(1).HasGraph())
 	}
 }
