@@ -102,7 +102,7 @@ func randomBranches(r *rand.Rand, whole bool) []score.Branch[string] {
 
 func TestFuseEqualsTheNaiveWay(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
-	for n := range 3000 {
+	for n := range 1000 {
 		f := score.Fusion{
 			Method: score.Method(r.IntN(2)), K: []float32{1, 60, 17.5}[r.IntN(3)],
 			Combiner: score.Combiner{Kind: score.Max + score.CombinerKind(r.IntN(4))},
@@ -133,7 +133,7 @@ func TestFuseEqualsTheNaiveWay(t *testing.T) {
 // TestFuseDoesNotDependOnTheOrderOfHits: a branch is a set, from however many shards it came.
 func TestFuseDoesNotDependOnTheOrderOfHits(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
-	for range 500 {
+	for range 200 {
 		f := score.Fusion{Method: score.Method(r.IntN(2)), Combiner: score.Combiner{Kind: score.Sum}}
 		branches := randomBranches(r, true)
 		a, err := score.Fuse(f, branches, strings.Compare)

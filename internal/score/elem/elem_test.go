@@ -114,10 +114,7 @@ func TestAgreesWithTheStandardLibrary(t *testing.T) {
 		// Results near the subnormals may be rounded twice; math.Sin, Cos and Tan lose digits near multiples of π/2.
 		return ulps(got, want) <= 8 || math.Abs(got-want) < 1e-300 || math.Abs(got-want) < 1e-9*math.Abs(want)
 	}
-	n := 100_000
-	if testing.Short() {
-		n = 10_000
-	}
+	const n = 30_000
 	for range n {
 		x, y := pick(), pick()
 		for name, f := range unary {
@@ -170,7 +167,7 @@ func TestBitsAreTheSameEverywhere(t *testing.T) {
 		put(Pow(math.Abs(x), y))
 		put(Atan2(x, y))
 	}
-	if got, want := h.Sum64(), uint64(0x304b10ae5bf65cee); got != want {
+	if got, want := h.Sum64(), uint64(0xbc0ed024130bf9cc); got != want {
 		t.Errorf("sum over all results %#x, want %#x", got, want)
 	}
 }

@@ -81,9 +81,9 @@ func reduceHuge(x float64) (n int, r dd) {
 		f[0] = f[0]<<z | f[1]>>(64-z)
 		f[1] = f[1]<<z | f[2]>>(64-z)
 	}
-	h := float64(f[0]>>11) * 0x1p-53
-	l := float64(f[0]<<53>>1|f[1]>>12) * 0x1p-116
-	q := fast2(h*pow2(-z), l*pow2(-z)).mul(dd{halfPiHi, halfPiLo})
+	h := float64(float64(f[0]>>11) * 0x1p-53)
+	l := float64(float64(f[0]<<53>>1|f[1]>>12) * 0x1p-116)
+	q := fast2(float64(h*pow2(-z)), float64(l*pow2(-z))).mul(dd{halfPiHi, halfPiLo})
 	if neg {
 		q = q.neg()
 	}
