@@ -19,7 +19,8 @@ type graphPart struct {
 	starts  []uint32  // by node, and once more: where its vectors begin in members; nil if each node is the vector of its number
 	members []uint32
 	nodeOf  []uint32 // by vector, its node; nil where starts is
-	degree  float64  // links of a node in the base on average
+	edges   uint64   // links in the base
+	degree  float64  // of a node, on average
 }
 
 // maxWorkers bounds the goroutines that build one graph.
@@ -177,6 +178,9 @@ const (
 	// fewAccepted: if accepted nodes have on average less than this many accepted ones within two steps, they may not be
 	// connected.
 	fewAccepted = 3
+	// patience is the number of candidates above K, in the order of their codes' distances, that have to be scored without
+	// one of them being among the best before the rest is dropped.
+	patience = 16
 	// seedCount is the number of accepted vectors that a masked search begins from.
 	seedCount = 48
 )
@@ -345,13 +349,21 @@ func (s *search) collect(x *Index, accept []uint64) {
 // rescore scores the documents found exactly and appends the best to dst.
 func (s *search) rescore(x *Index, q *Query, o Options, dst []Hit, w Work) ([]Hit, Work, error) {
 	top := topK{h: dst[len(dst):], k: min(o.K, int(x.numDocs)), before: o.Before}
-	pending := 0
+	pending, quiet, patience := 0, 0, o.K+patience
+	if x.most != 1 || x.g.starts != nil {
+		// A combined score may be far from that of the best vector, and codes that are equal say nothing of an order.
+		patience = len(s.docs)
+	}
 	for _, doc := range s.docs {
 		from, to := x.Range(doc)
 		if from == to {
 			continue
 		}
-		top.push(Hit{doc, x.combined(q, o.Combiner, from, to, &s.scores)})
+		if top.push(Hit{doc, x.combined(q, o.Combiner, from, to, &s.scores)}) {
+			quiet = 0
+		} else if quiet++; quiet > patience {
+			break
+		}
 		w.Rescored += uint64(to - from)
 		if pending += to - from; pending >= checkEvery && o.Check != nil {
 			if err := o.Check(pending); err != nil {
@@ -366,6 +378,3 @@ func (s *search) rescore(x *Index, q *Query, o Options, dst []Hit, w Work) ([]Hi
 	}
 	return append(dst, top.h...), w, nil
 }
-
-// Verify reads the whole section and says what no writer would have written, as a *CorruptError.
-func (x *Index) Verify() error { return nil }

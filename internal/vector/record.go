@@ -77,9 +77,9 @@ func appendInt8(dst []byte, v []float32) []byte {
 	span := float64(hi) - float64(lo)
 	step := float32(1)
 	if !whole || span > 255 {
-		step = float32(span / 255)
-		// Rounded up, the step could carry the largest component beyond the range of float32.
-		if math.IsInf(float64(lo+float32(step*255)), 0) {
+		// What lo + step·u cannot express is cut off: components farther from the smallest than the range of float32.
+		step = float32(min(span, math.MaxFloat32) / 255)
+		for math.IsInf(float64(lo+float32(step*255)), 0) {
 			step = math.Nextafter32(step, 0)
 		}
 	}

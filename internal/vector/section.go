@@ -264,7 +264,7 @@ func (part *graphPart) write(out *writer, h *header) {
 func (h *header) read(b []byte, x *Index) {
 	u32 := func(at, n int) []uint32 { return viewU32(b[at : at+4*n : at+4*n]) }
 	n, m := int(h.nodes), h.p.M
-	part := &graphPart{degree: float64(h.edges) / float64(n)}
+	part := &graphPart{edges: h.edges, degree: float64(h.edges) / float64(n)}
 	if h.p.Kind == Dense {
 		part.centre = viewF32(b[h.centre : h.centre+4*h.p.Dim])
 	}

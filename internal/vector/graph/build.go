@@ -333,8 +333,10 @@ func (b *builder) connect(ctx context.Context) error {
 	if n == 0 {
 		return nil
 	}
-	base := &b.layers[0]
-	root := b.order[0]
+	base, root := &b.layers[0], uint32(0)
+	if len(b.g.Nodes) > 0 {
+		root = b.g.Nodes[0]
+	}
 	parent := make([]uint32, n)
 	for i := range parent {
 		parent[i] = None

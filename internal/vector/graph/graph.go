@@ -119,3 +119,30 @@ func distance(key uint64) float32 {
 
 // node is the node, or slot, in a key.
 func node(key uint64) uint32 { return uint32(key) >> idShift }
+
+// Reachable counts the nodes of the base that can be reached from that of slot 0, or from node 0 in a graph without levels
+// above. Links to what is no node are not followed.
+func (g *Graph) Reachable() int {
+	if g.N == 0 {
+		return 0
+	}
+	root := uint32(0)
+	if len(g.Nodes) > 0 {
+		root = min(g.Nodes[0], uint32(g.N)-1)
+	}
+	seen := make([]bool, g.N)
+	seen[root] = true
+	queue, n := []uint32{root}, 1
+	for len(queue) > 0 {
+		u := int(queue[len(queue)-1])
+		queue = queue[:len(queue)-1]
+		for _, v := range g.Base[u*2*g.M : (u+1)*2*g.M] {
+			if int(v) < g.N && !seen[v] {
+				seen[v] = true
+				queue = append(queue, v)
+				n++
+			}
+		}
+	}
+	return n
+}

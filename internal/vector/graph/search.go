@@ -142,7 +142,12 @@ func (s *Searcher) explore(t Target, links []uint32, degree, n int, nodes []uint
 			return err
 		}
 		for i, u := range s.ids {
-			next = min(next, s.insert(candidate(dist[i], u), ef))
+			if place := s.insert(candidate(dist[i], u), ef); place < ef {
+				next = min(next, place)
+				// The list of a candidate is most likely read later on.
+				at := int(u) * degree
+				fetch(&links[at], &links[at+degree-1])
+			}
 		}
 	}
 	return nil
