@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -178,9 +180,12 @@ func checkValue(k SortKey, v SortValue, h Hit, want ranked) error {
 
 // TestFiltersAndOrdersEqualBruteForce compares filtered and sorted searches, page by page, with a look at every document.
 func TestFiltersAndOrdersEqualBruteForce(t *testing.T) {
-	seeds, queries := 6, 120
-	if testing.Short() {
-		seeds, queries = 3, 60
+	seeds, queries := 6, 40
+	if testing.Short() || raceEnabled {
+		seeds, queries = 5, 20
+	}
+	if n, err := strconv.Atoi(os.Getenv("WEFT_EXEC_SEEDS")); err == nil {
+		seeds, queries = n, 150
 	}
 	sch, an := testSchema(), testAnalyzers(t)
 	for seed := range seeds {

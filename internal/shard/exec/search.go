@@ -63,6 +63,7 @@ type searcher struct {
 	filtered bool         // they are fewer than the live documents, which statistics speak of
 	exact    bool         // phrases are counted, not only found
 	spare    []bitset.Set // sets for reuse
+	so       sorter
 	block    *[ColumnBlock]uint64
 
 	top    topk
@@ -139,6 +140,7 @@ func (s *searcher) release() {
 	clear(s.parts)
 	s.parts, s.accepted, s.live, s.exact = s.parts[:0], docSet{}, nil, false
 	s.sh = shape{req: s.sh.req[:0], fil: s.sh.fil[:0], opt: s.sh.opt[:0], not: s.sh.not[:0]}
+	s.so.reset()
 	s.top.leaves, s.top.after = nil, nil
 	s.slotCur = s.slotCur[:0]
 	searchers.Put(s)

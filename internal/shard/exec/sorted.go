@@ -101,7 +101,11 @@ func (s *searcher) readOrder() (*sorter, error) {
 	if len(req.Sort) > MaxSortKeys {
 		return nil, &QueryError{Code: "too_many_sort_keys", Field: "sort", Reason: fmt.Sprintf("an order has at most %d keys", MaxSortKeys)}
 	}
-	so := &sorter{s: s, all: req.Sort, n: len(req.Sort), after: req.After}
+	if len(req.Sort) == 0 && req.After == nil {
+		return nil, nil
+	}
+	so := &s.so
+	so.s, so.all, so.n, so.after = s, req.Sort, len(req.Sort), req.After
 	decided := false
 	for i, k := range req.Sort {
 		sk := sortKey{SortKey: k}
@@ -144,6 +148,27 @@ func (s *searcher) readOrder() (*sorter, error) {
 	}
 	so.k = s.window()
 	return so, nil
+}
+
+// reset keeps the memory of a sorter for the next search, and nothing else.
+func (so *sorter) reset() {
+	clear(so.best)
+	clear(so.cols)
+	clear(so.keys)
+	*so = sorter{
+		keys: so.keys[:0], best: small(so.best), cols: so.cols[:0],
+		limit: place{codes: so.limit.codes, key: so.limit.key}, from: place{codes: so.from.codes, key: so.from.key},
+		heap: small(so.heap), codes: small(so.codes), docs: small(so.docs), scores: small(so.scores), cand: so.cand,
+		vals: small(so.vals), ords: small(so.ords), ka: small(so.ka), kb: small(so.kb),
+	}
+}
+
+// small empties a slice and lets go of one that is too large to be kept.
+func small[T any](s []T) []T {
+	if cap(s) > 1024 {
+		return nil
+	}
+	return s[:0]
 }
 
 // checkAfter refuses a place that is not one of this order.
@@ -189,7 +214,8 @@ func (s *searcher) constantOrder(root *node) *sorter {
 	default:
 		return nil
 	}
-	so := &sorter{s: s, k: s.window()}
+	so := &s.so
+	so.s, so.k, so.after = s, s.window(), nil
 	if a := s.req.After; a != nil {
 		c := float32(1)
 		if root.boosted {
@@ -756,7 +782,10 @@ func (so *sorter) merge() {
 		so.best = append(so.best, h)
 	}
 	slices.SortFunc(so.best, func(a, b Hit) int { return CompareHits(so.all, &a, &b) })
-	so.best = so.best[:min(len(so.best), so.k)]
+	if len(so.best) > so.k {
+		clear(so.best[so.k:])
+		so.best = so.best[:so.k]
+	}
 }
 
 // value is what a document of the leaf has for a key.
