@@ -25,7 +25,8 @@
 // # Lengths
 //
 // The first argument says how many components there are. The second must hold as many; the caller sees to it. What it
-// holds beyond is not read. If it is shorter, the function panics with an index out of range before it reads anything.
+// holds beyond is not read. If it is shorter, whatever its capacity, the function panics with an index out of range before
+// it reads anything.
 //
 // Functions keep no state, allocate nothing and are safe at once.
 package kernel
@@ -42,7 +43,7 @@ const (
 
 // Dot is the dot product of a and b.
 func Dot(a, b []float32) float32 {
-	b = b[:len(a)]
+	b = b[:len(a):len(b)]
 	if useASM && len(a) >= leastFloats {
 		return dotF32AVX2(&a[0], (*byte)(unsafe.Pointer(&b[0])), len(a))
 	}
@@ -51,7 +52,7 @@ func Dot(a, b []float32) float32 {
 
 // L2 is the squared Euclidean distance of a and b.
 func L2(a, b []float32) float32 {
-	b = b[:len(a)]
+	b = b[:len(a):len(b)]
 	if useASM && len(a) >= leastFloats {
 		return l2F32AVX2(&a[0], (*byte)(unsafe.Pointer(&b[0])), len(a))
 	}
@@ -60,7 +61,7 @@ func L2(a, b []float32) float32 {
 
 // DotF32 is the dot product of q and a record of 4·len(q) bytes.
 func DotF32(q []float32, rec []byte) float32 {
-	rec = rec[:4*len(q)]
+	rec = rec[: 4*len(q) : len(rec)]
 	if useASM && len(q) >= leastFloats {
 		return dotF32AVX2(&q[0], &rec[0], len(q))
 	}
@@ -69,7 +70,7 @@ func DotF32(q []float32, rec []byte) float32 {
 
 // L2F32 is the squared Euclidean distance of q and a record of 4·len(q) bytes.
 func L2F32(q []float32, rec []byte) float32 {
-	rec = rec[:4*len(q)]
+	rec = rec[: 4*len(q) : len(rec)]
 	if useASM && len(q) >= leastFloats {
 		return l2F32AVX2(&q[0], &rec[0], len(q))
 	}
@@ -78,7 +79,7 @@ func L2F32(q []float32, rec []byte) float32 {
 
 // DotF16 is the dot product of q and a record of half floats, 2·len(q) bytes.
 func DotF16(q []float32, rec []byte) float32 {
-	rec = rec[:2*len(q)]
+	rec = rec[: 2*len(q) : len(rec)]
 	if useASM && len(q) >= leastFloats {
 		return dotF16AVX2(&q[0], &rec[0], len(q))
 	}
@@ -87,7 +88,7 @@ func DotF16(q []float32, rec []byte) float32 {
 
 // L2F16 is the squared Euclidean distance of q and a record of half floats, 2·len(q) bytes.
 func L2F16(q []float32, rec []byte) float32 {
-	rec = rec[:2*len(q)]
+	rec = rec[: 2*len(q) : len(rec)]
 	if useASM && len(q) >= leastFloats {
 		return l2F16AVX2(&q[0], &rec[0], len(q))
 	}
@@ -96,7 +97,7 @@ func L2F16(q []float32, rec []byte) float32 {
 
 // DotU8 is the dot product of q and the record of len(q) bytes whose component u stands for lo + step·u.
 func DotU8(q []float32, rec []byte, lo, step float32) float32 {
-	rec = rec[:len(q)]
+	rec = rec[:len(q):len(rec)]
 	if useASM && len(q) >= leastFloats {
 		return dotU8AVX2(&q[0], &rec[0], len(q), lo, step)
 	}
@@ -105,7 +106,7 @@ func DotU8(q []float32, rec []byte, lo, step float32) float32 {
 
 // L2U8 is the squared Euclidean distance of q and the record of len(q) bytes whose component u stands for lo + step·u.
 func L2U8(q []float32, rec []byte, lo, step float32) float32 {
-	rec = rec[:len(q)]
+	rec = rec[:len(q):len(rec)]
 	if useASM && len(q) >= leastFloats {
 		return l2U8AVX2(&q[0], &rec[0], len(q), lo, step)
 	}
@@ -115,7 +116,7 @@ func L2U8(q []float32, rec []byte, lo, step float32) float32 {
 // EncodeF16 writes v as half floats to the first 2·len(v) bytes of dst, rounded to the nearest, ties to even. What is
 // too large becomes an infinity; a NaN stays one and becomes quiet.
 func EncodeF16(dst []byte, v []float32) {
-	dst = dst[:2*len(v)]
+	dst = dst[: 2*len(v) : len(dst)]
 	if useASM && len(v) >= 8 {
 		n := len(v) &^ 7
 		encodeF16AVX2(&dst[0], &v[0], n)
@@ -126,7 +127,7 @@ func EncodeF16(dst []byte, v []float32) {
 
 // DecodeF16 sets dst to the half floats at the start of rec, which holds 2·len(dst) bytes. A NaN becomes quiet.
 func DecodeF16(dst []float32, rec []byte) {
-	rec = rec[:2*len(dst)]
+	rec = rec[: 2*len(dst) : len(rec)]
 	if useASM && len(dst) >= 8 {
 		n := len(dst) &^ 7
 		decodeF16AVX2(&dst[0], &rec[0], n)
@@ -142,7 +143,7 @@ const MaxI8 = 1 << 16
 // DotI8 is the exact dot product of a and b. It panics if a has more than MaxI8 components.
 func DotI8(a, b []int8) int32 {
 	checkI8(len(a))
-	b = b[:len(a)]
+	b = b[:len(a):len(b)]
 	if useASM && len(a) >= leastBytes {
 		return dotI8AVX2(&a[0], &b[0], len(a))
 	}
@@ -155,11 +156,11 @@ func DotI8(a, b []int8) int32 {
 // than ids, or if a code does not lie within codes.
 func DotI8List(q, codes []int8, stride int, ids []uint32, out []int32) {
 	checkI8(len(q))
-	out = out[:len(ids)]
+	out = out[:len(ids):len(out)]
 	n := len(q)
 	if !useASM || n < leastBytes {
 		for i, id := range ids {
-			out[i] = dotI8Scalar(q, codes[stride*int(id):][:n])
+			out[i] = dotI8Scalar(q, codes[stride*int(id):][:n:len(codes)-stride*int(id)])
 		}
 		return
 	}
@@ -184,8 +185,9 @@ func DotI8List(q, codes []int8, stride int, ids []uint32, out []int32) {
 			last := ids[len(ids)-1] // more than once, to make four
 			at = &[4]uint32{ids[i], ids[min(i+1, len(ids)-1)], last, last}
 		}
-		b0, b1 := codes[stride*int(at[0]):][:n], codes[stride*int(at[1]):][:n]
-		b2, b3 := codes[stride*int(at[2]):][:n], codes[stride*int(at[3]):][:n]
+		b0, b1 := codes[stride*int(at[0]):], codes[stride*int(at[1]):]
+		b2, b3 := codes[stride*int(at[2]):], codes[stride*int(at[3]):]
+		_, _, _, _ = b0[n-1], b1[n-1], b2[n-1], b3[n-1]
 		dotI8x4AVX2(&q[0], &b0[0], &b1[0], &b2[0], &b3[0], n, sums)
 	}
 	copy(out[len(out)&^3:], rest[:])
@@ -204,7 +206,7 @@ func Int8s(b []byte) []int8 {
 
 // Hamming is the number of bits in which a and the first len(a) bytes of b differ.
 func Hamming(a, b []byte) int {
-	b = b[:len(a)]
+	b = b[:len(a):len(b)]
 	if n := len(a) &^ 7; useASM && n >= 32 {
 		return hammingAVX2(&a[0], &b[0], n) + hammingScalar(a[n:], b[n:])
 	}

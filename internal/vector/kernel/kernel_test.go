@@ -346,25 +346,27 @@ func TestHamming(t *testing.T) {
 
 // An argument that is too short ends in a panic of Go, never in a read behind it.
 func TestShortArguments(t *testing.T) {
-	q, c := make([]float32, 40), make([]int8, 40)
+	// All have the capacity that they lack in length.
+	q, c, b, out := make([]float32, 40), make([]int8, 60), make([]byte, 160), make([]int32, 4)
 	for name, f := range map[string]func(){
-		"Dot":         func() { Dot(q, q[:39:39]) },
-		"L2":          func() { L2(q, q[:39:39]) },
-		"DotF32":      func() { DotF32(q, make([]byte, 159)) },
-		"L2F32":       func() { L2F32(q, make([]byte, 159)) },
-		"DotF16":      func() { DotF16(q, make([]byte, 79)) },
-		"L2F16":       func() { L2F16(q, make([]byte, 79)) },
-		"DotU8":       func() { DotU8(q, make([]byte, 39), 0, 1) },
-		"L2U8":        func() { L2U8(q, make([]byte, 39), 0, 1) },
-		"EncodeF16":   func() { EncodeF16(make([]byte, 79), q) },
-		"DecodeF16":   func() { DecodeF16(q, make([]byte, 79)) },
-		"DotI8":       func() { DotI8(c, c[:39:39]) },
+		"Dot":         func() { Dot(q, q[:39]) },
+		"L2":          func() { L2(q, q[:39]) },
+		"DotF32":      func() { DotF32(q, b[:159]) },
+		"L2F32":       func() { L2F32(q, b[:159]) },
+		"DotF16":      func() { DotF16(q, b[:79]) },
+		"L2F16":       func() { L2F16(q, b[:79]) },
+		"DotU8":       func() { DotU8(q, b[:39], 0, 1) },
+		"L2U8":        func() { L2U8(q, b[:39], 0, 1) },
+		"EncodeF16":   func() { EncodeF16(b[:79], q) },
+		"DecodeF16":   func() { DecodeF16(q, b[:79]) },
+		"DotI8":       func() { DotI8(c[:40], c[:39]) },
 		"DotI8 long":  func() { DotI8(make([]int8, MaxI8+1), make([]int8, MaxI8+1)) },
-		"DotI8List 1": func() { DotI8List(c[:20], c, 1, []uint32{0, 1, 2, 21}, make([]int32, 4)) },
-		"DotI8List 2": func() { DotI8List(c[:20], c, 1, []uint32{21}, make([]int32, 4)) },
-		"DotI8List 3": func() { DotI8List(c[:20], c, 1, []uint32{1, 1}, make([]int32, 1)) },
-		"DotI8List 4": func() { DotI8List(c[:20], c, -1, []uint32{1, 1, 1, 1}, make([]int32, 4)) },
-		"Hamming":     func() { Hamming(make([]byte, 40), make([]byte, 39)) },
+		"DotI8List 1": func() { DotI8List(c[:20], c[:40], 1, []uint32{0, 1, 2, 21}, out) },
+		"DotI8List 2": func() { DotI8List(c[:20], c[:40], 1, []uint32{21}, out) },
+		"DotI8List 3": func() { DotI8List(c[:20], c[:40], 1, []uint32{1, 1}, out[:1]) },
+		"DotI8List 4": func() { DotI8List(c[:20], c[:40], -1, []uint32{1, 1, 1, 1}, out) },
+		"DotI8List 5": func() { DotI8List(c[:8], c[:40], 1, []uint32{33}, out) },
+		"Hamming":     func() { Hamming(b[:40], b[:39]) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
