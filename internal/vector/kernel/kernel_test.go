@@ -164,6 +164,41 @@ func checkFloats(t *testing.T, asm bool, q, v []float32, off int, rng *rand.Rand
 	check("Dot after decoding", Dot(q, dec), dot(dec))
 }
 
+// Bits written down, so that machines agree with each other and not only each with itself. The sums change if a product
+// is fused with a sum or if lanes are added in another order.
+func TestBits(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	n := 1003
+	q, v, u := make([]float32, n), make([]float32, n), make([]byte, n)
+	for i := range q {
+		q[i], v[i] = float32(int32(rng.Uint32()))/(1<<30), float32(int32(rng.Uint32()))/(1<<30)
+		u[i] = byte(rng.Uint32())
+	}
+	half := make([]byte, 2*n)
+	EncodeF16(half, v)
+	for _, asm := range []bool{true, false} {
+		if !setASM(t, asm) {
+			continue
+		}
+		for _, c := range []struct {
+			name string
+			got  float32
+			want uint32
+		}{
+			{"Dot", Dot(q, v), 0x429505a4},
+			{"L2", L2(q, v), 0x451e2407},
+			{"DotF16", DotF16(q, half), 0x429505ec},
+			{"L2F16", L2F16(q, half), 0x451e2492},
+			{"DotU8", DotU8(q, u, -1.3, 0.011), 0xc0cbfd6c},
+			{"L2U8", L2U8(q, u, -1.3, 0.011), 0x44fff495},
+		} {
+			if got := math.Float32bits(c.got); got != c.want {
+				t.Errorf("%s, assembly %v: %#08x, want %#08x", c.name, asm, got, c.want)
+			}
+		}
+	}
+}
+
 // Every half float decodes to its value and is found again by encoding it, whatever way is taken.
 func TestHalfRoundTrip(t *testing.T) {
 	for h := range 1 << 16 {
