@@ -1,6 +1,7 @@
 package agg
 
 import (
+	"math"
 	"slices"
 
 	"github.com/axiomhq/hyperloglog"
@@ -21,6 +22,8 @@ const (
 	tableSparse = 16
 	// pendingMost is how many keys wait before they are sorted and counted.
 	pendingMost = 1 << 20
+	// pendingSketch is the same where values that are too many need not be kept, unless the slots can hold more.
+	pendingSketch = 1 << 16
 	// tableWraps is when a table is emptied, so that no counter wraps.
 	tableWraps = 1 << 31
 )
@@ -36,8 +39,10 @@ type bag struct {
 	table    []uint32 // slots × span, may be nil
 	inTable  uint64
 
+	segs     []uint64   // documents with one value, by the segment of a range aggregation it is in; slot 0
 	pend     [][]uint64 // by slot
 	pending  int
+	most     int      // pending
 	groups   []*group // by slot, may be nil
 	kept     int      // keys in groups
 	sketches []*hyperloglog.Sketch
@@ -47,7 +52,7 @@ type bag struct {
 
 // newBag returns a bag for about docs documents of the reader's leaf.
 func newBag(n *node, r *reader, slots int, docs uint64) *bag {
-	b := &bag{n: n, str: r.str, slots: slots, pend: make([][]uint64, slots), groups: make([]*group, slots)}
+	b := &bag{n: n, str: r.str, slots: slots, most: pendingMost, pend: make([][]uint64, slots), groups: make([]*group, slots)}
 	lo, hi, ok := r.span()
 	b.key = newKeyer(n, lo, hi, ok, docs)
 	if lo, hi, ok = b.key.span(lo, hi, ok); ok && hi-lo < tableMost {
@@ -56,14 +61,25 @@ func newBag(n *node, r *reader, slots int, docs uint64) *bag {
 			b.table = make([]uint32, size)
 		}
 	}
-	if n.spec.Kind == Cardinality {
-		b.sketches = make([]*hyperloglog.Sketch, slots)
+	switch n.spec.Kind {
+	case Cardinality:
+		values, _ := n.exact()
+		b.sketches, b.most = make([]*hyperloglog.Sketch, slots), min(max(slots*values, pendingSketch), pendingMost)
+	case Range:
+		b.segs = make([]uint64, len(n.segs.in))
+	}
+	if slots == 1 && b.table == nil {
+		b.pend[0] = make([]uint64, 0, min(docs, uint64(b.most))+ColumnBlock)
 	}
 	return b
 }
 
 func (b *bag) add(r *rows, p *pairs) error {
 	docs := len(r.vals)
+	if b.segs != nil && p == nil && r.starts == nil {
+		b.n.segs.count(b.segs, r)
+		return nil
+	}
 	if err := b.key.keys(r, p != nil || b.table == nil); err != nil {
 		return err
 	}
@@ -74,7 +90,7 @@ func (b *bag) add(r *rows, p *pairs) error {
 		}
 	}
 	switch {
-	case b.table == nil && p == nil:
+	case b.table == nil && p == nil && b.sketches == nil:
 		b.pend[0] = append(b.pend[0], r.vals...)
 		b.pending += len(r.vals)
 	case p == nil && r.same != nil:
@@ -107,7 +123,7 @@ func (b *bag) add(r *rows, p *pairs) error {
 			}
 		}
 	}
-	if b.pending >= pendingMost {
+	if b.pending >= b.most {
 		return b.compact()
 	}
 	return nil
@@ -122,6 +138,10 @@ func (b *bag) put(slot uint32, v uint64) {
 }
 
 func (b *bag) wait(slot uint32, v uint64) {
+	if b.sketches != nil && b.str == nil && b.sketches[slot] != nil {
+		b.sketches[slot].InsertHash(hashNum(v))
+		return
+	}
 	b.pend[slot] = append(b.pend[slot], v)
 	b.pending++
 }
@@ -129,8 +149,11 @@ func (b *bag) wait(slot uint32, v uint64) {
 // empty moves the counters of the table into groups.
 func (b *bag) empty() error {
 	b.inTable = 0
-	if b.table == nil {
-		return nil
+	if err := b.emptySegs(); err != nil || b.table == nil {
+		return err
+	}
+	if b.sketches != nil && b.str == nil {
+		return b.emptySet()
 	}
 	some := 0
 	for _, c := range b.table {
@@ -154,6 +177,83 @@ func (b *bag) empty() error {
 		}
 	}
 	clear(b.table)
+	return nil
+}
+
+// emptySegs moves the counters of segments into the ranges that hold them.
+func (b *bag) emptySegs() error {
+	if b.segs == nil {
+		return nil
+	}
+	byRange := make([]uint64, len(b.n.ranges))
+	for s, c := range b.segs {
+		for _, r := range b.n.segs.in[s] {
+			byRange[r] += c
+		}
+	}
+	clear(b.segs)
+	g := &group{}
+	for i, c := range byRange {
+		if c > 0 {
+			g.nums, g.counts = append(g.nums, uint64(i)), append(g.counts, c)
+		}
+	}
+	if len(g.nums) == 0 {
+		return nil
+	}
+	return b.keep(0, g)
+}
+
+// emptySet is empty for a cardinality of numbers: what is too much to be kept goes straight into the sketch.
+func (b *bag) emptySet() error {
+	values, _ := b.n.exact()
+	for s := range b.slots {
+		row := b.table[uint64(s)*b.span : uint64(s+1)*b.span]
+		some := 0
+		for _, c := range row {
+			if c != 0 {
+				some++
+			}
+		}
+		if some == 0 {
+			continue
+		}
+		g := &group{}
+		if some > values {
+			if err := b.sketch(s); err != nil {
+				return err
+			}
+			for x, c := range row {
+				if c != 0 {
+					b.sketches[s].InsertHash(hashNum(b.lo + uint64(x)))
+				}
+			}
+			continue
+		}
+		for x, c := range row {
+			if c != 0 {
+				g.nums, g.counts = append(g.nums, b.lo+uint64(x)), append(g.counts, uint64(c))
+			}
+		}
+		if err := b.keep(s, g); err != nil {
+			return err
+		}
+	}
+	clear(b.table)
+	return nil
+}
+
+// sketch makes the sketch of a slot and moves its values into it.
+func (b *bag) sketch(s int) error {
+	if b.sketches[s] == nil {
+		if b.blurred++; b.blurred > b.n.opts.StateBytes>>sketchPrecision {
+			return b.n.tooLarge()
+		}
+		b.sketches[s] = newSketch()
+	}
+	if b.groups[s] != nil {
+		b.blur(s)
+	}
 	return nil
 }
 
@@ -219,7 +319,7 @@ func (b *bag) keep(s int, g *group) error {
 	b.kept += len(g.nums) - old
 	if b.sketches != nil {
 		if values, _ := b.n.exact(); b.sketches[s] != nil || len(g.nums) > values {
-			return b.blur(s)
+			return b.sketch(s)
 		}
 	}
 	if b.kept > b.n.opts.StateBytes/keyBytes {
@@ -229,31 +329,20 @@ func (b *bag) keep(s int, g *group) error {
 }
 
 // blur moves the values of a slot into its sketch.
-func (b *bag) blur(s int) error {
+func (b *bag) blur(s int) {
 	g := b.groups[s]
-	d := &distinct{nums: g.nums, sketch: b.sketches[s]}
-	if d.sketch == nil {
-		if b.blurred++; b.blurred > b.n.opts.StateBytes>>sketchPrecision {
-			return b.n.tooLarge()
-		}
-	}
-	if b.str != nil {
-		var buf []byte
-		d.sketch, d.nums = b.sketches[s], nil
-		if d.sketch == nil {
-			d.sketch = newSketch()
-		}
-		for _, ord := range g.nums {
-			if ord < uint64(b.str.NumOrds()) {
-				buf = b.str.Lookup(int(ord), buf[:0])
-				d.sketch.InsertHash(hashText(buf))
-			}
-		}
-	}
-	d.blur()
-	b.sketches[s], b.groups[s] = d.sketch, nil
+	b.groups[s] = nil
 	b.kept -= len(g.nums)
-	return nil
+	var buf []byte
+	for _, v := range g.nums {
+		switch {
+		case b.str == nil:
+			b.sketches[s].InsertHash(hashNum(v))
+		case v < uint64(b.str.NumOrds()):
+			buf = b.str.Lookup(int(v), buf[:0])
+			b.sketches[s].InsertHash(hashText(buf))
+		}
+	}
 }
 
 // counted returns the groups by slot, with ordinals for texts; nil for slots without keys.
@@ -352,36 +441,46 @@ func (n *node) name(str StrColumn, groups []*group) error {
 	return nil
 }
 
-// sortKeys sorts by bytes from the least significant up, leaving out those in which all keys agree. It returns scratch memory.
+// Keys are sorted by digits of 11 bits: 6 passes at most, and the counters of a pass stay in the first-level cache.
+const (
+	digitBits = 11
+	digits    = 6
+)
+
+// sortKeys sorts by digits from the least significant up, leaving out those in which all keys agree. It returns scratch memory
+// for the next call.
 func sortKeys(keys, scratch []uint64) []uint64 {
-	if len(keys) < 2_048 {
+	if len(keys) < 2_048 || uint64(len(keys)) > math.MaxUint32 {
 		slices.Sort(keys)
 		return scratch
-	}
-	differ := uint64(0)
-	for _, k := range keys {
-		differ |= k ^ keys[0]
 	}
 	if cap(scratch) < len(keys) {
 		scratch = make([]uint64, len(keys))
 	}
+	var at [digits][1 << digitBits]uint32
+	for _, k := range keys {
+		at[0][k&(1<<digitBits-1)]++
+		at[1][k>>digitBits&(1<<digitBits-1)]++
+		at[2][k>>(2*digitBits)&(1<<digitBits-1)]++
+		at[3][k>>(3*digitBits)&(1<<digitBits-1)]++
+		at[4][k>>(4*digitBits)&(1<<digitBits-1)]++
+		at[5][k>>(5*digitBits)]++
+	}
 	from, to := keys, scratch[:len(keys)]
-	for shift := 0; shift < 64; shift += 8 {
-		if differ>>shift&0xff == 0 {
+	for d := range at {
+		shift := uint(d * digitBits)
+		place := &at[d]
+		if place[keys[0]>>shift&(1<<digitBits-1)] == uint32(len(keys)) {
 			continue
 		}
-		var at [256]int
-		for _, k := range from {
-			at[k>>shift&0xff]++
-		}
-		sum := 0
-		for i, c := range at {
-			at[i], sum = sum, sum+c
+		sum := uint32(0)
+		for i, c := range place {
+			place[i], sum = sum, sum+c
 		}
 		for _, k := range from {
-			d := k >> shift & 0xff
-			to[at[d]] = k
-			at[d]++
+			p := &place[k>>shift&(1<<digitBits-1)]
+			to[*p] = k
+			*p++
 		}
 		from, to = to, from
 	}

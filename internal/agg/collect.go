@@ -302,9 +302,7 @@ func (s *sums) all(vals []uint64) {
 	}
 	t.min, t.max = least, most
 	if s.float {
-		for _, v := range vals {
-			s.exact[0].add(schema.DecodeF64(v))
-		}
+		s.exact[0].addAll(vals)
 		return
 	}
 	for _, v := range vals {

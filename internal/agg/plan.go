@@ -330,6 +330,35 @@ func (s *segments) of(v uint64) int {
 	return lo
 }
 
+// count adds the values of r to counters by segment.
+func (s *segments) count(counts []uint64, r *rows) {
+	if r.ranged {
+		if k := s.of(r.lo); k == s.of(r.hi) {
+			counts[k] += uint64(len(r.vals))
+			return
+		}
+	}
+	if len(s.cuts) > 8 {
+		for _, v := range r.vals {
+			counts[s.of(v)]++
+		}
+		return
+	}
+	// Few cuts: how many values reach each of them tells how many lie between, and needs no jumps.
+	before := uint64(len(r.vals))
+	for i, c := range s.cuts {
+		reach := uint64(0)
+		for _, v := range r.vals {
+			if v >= c {
+				reach++
+			}
+		}
+		counts[i] += before - reach
+		before = reach
+	}
+	counts[len(s.cuts)] += before
+}
+
 // fingerprint tells aggregations apart on the wire, whatever the types of their fields.
 func fingerprint(s *Spec) uint64 { return xxh3.Hash(appendSpec(nil, s)) }
 

@@ -104,4 +104,3 @@ func uniteNodes(a, b []*node) []*node {
 	}
 	return out
 }
-

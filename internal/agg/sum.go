@@ -5,6 +5,8 @@ import (
 	"math/big"
 	"math/bits"
 	"slices"
+
+	"github.com/weft-search/weft/internal/schema"
 )
 
 // A sum of float64s is kept whole, so that it does not depend on the order or grouping of its parts, and is rounded once, at the
@@ -47,6 +49,32 @@ func (s *exactSum) add(v float64) {
 	s.chunks[i+1] += (hi ^ sign) - sign
 	if s.adds++; s.adds >= sumMaxAdds {
 		s.carry()
+	}
+}
+
+// addAll adds encoded numbers to a sum that has room for every chunk.
+func (s *exactSum) addAll(vals []uint64) {
+	for len(vals) > 0 {
+		if s.adds > 0 {
+			s.carry()
+		}
+		n := min(len(vals), sumMaxAdds)
+		chunks := (*[sumChunks]int64)(s.chunks)
+		for _, v := range vals[:n] {
+			b := math.Float64bits(schema.DecodeF64(v))
+			exp := b >> 52 & 0x7ff
+			m := b & (1<<52 - 1)
+			if exp != 0 {
+				m |= 1 << 52
+				exp--
+			}
+			k, sh := exp>>5, exp&31
+			sign := int64(b) >> 63
+			chunks[k] += (int64(m<<sh&0xffff_ffff) ^ sign) - sign
+			chunks[k+1] += (int64(m>>(32-sh)) ^ sign) - sign
+		}
+		s.adds = n
+		vals = vals[n:]
 	}
 }
 

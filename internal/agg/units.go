@@ -124,6 +124,19 @@ func (s floatStep) bucket(v float64) (uint64, bool) {
 
 func (s floatStep) apply(vals []uint64) bool {
 	ok := true
+	if s.t == schema.F64 {
+		w := s.w
+		for i, v := range vals {
+			f := schema.DecodeF64(v)
+			q := math.Floor(f / w)
+			if q == 0 && f < 0 {
+				q = -1
+			}
+			ok = ok && math.Abs(q) <= maxFloatBucket
+			vals[i] = schema.EncodeI64(int64(q))
+		}
+		return ok
+	}
 	for i, v := range vals {
 		b, fine := s.bucket(numberOf(s.t, v))
 		vals[i] = b
