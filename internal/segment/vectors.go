@@ -140,7 +140,7 @@ func (m *merger) vectors(meta FieldMeta) error {
 		return err
 	}
 	m.w.Vectors(m.ctx, meta.ID, p, src)
-	return nil
+	return m.blame(tagVectors, meta.ID, idx)
 }
 
 // sparse merges the sparse vectors of a field.
@@ -166,6 +166,21 @@ func (m *merger) sparse(meta FieldMeta) error {
 		return err
 	}
 	m.w.SparseVectors(m.ctx, meta.ID, p, src)
+	return m.blame(tagSparse, meta.ID, idx)
+}
+
+// blame looks for the damaged source of records that could not be written.
+func (m *merger) blame(t tag, field int, idx []records) error {
+	if m.w.Err() == nil || m.w.out.err != nil || m.ctx.Err() != nil {
+		return nil
+	}
+	for i, x := range idx {
+		if v, ok := x.(vectorIndex); ok {
+			if err := v.Verify(); err != nil {
+				return m.sources[i].R.find(t, uint32(field)).damaged("%v", err)
+			}
+		}
+	}
 	return nil
 }
 
@@ -177,6 +192,9 @@ type vectorIndex interface {
 
 // vectors checks an index of vectors.
 func (v *verifier) vectors(s *section, x vectorIndex, set *Presence) error {
+	if err := v.work(len(s.data)); err != nil {
+		return err
+	}
 	if err := x.Verify(); err != nil {
 		return s.damaged("%v", err)
 	}

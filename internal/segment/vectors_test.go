@@ -287,3 +287,25 @@ func TestVectorsAreAligned(t *testing.T) {
 		t.Errorf("%d sections of vectors", n)
 	}
 }
+
+// A merge that cannot write a record says which segment it came from.
+func TestMergeOfADamagedRecord(t *testing.T) {
+	f := modelField{meta: FieldMeta{ID: 1, Name: "p"}, kind: 'p', decl: "sparse_vector [indexed]"}
+	m := &model{fields: []modelField{f}}
+	for i := range 3 {
+		m.docs = append(m.docs, modelDoc{key: fmt.Sprint(i), vecs: map[int][][]byte{1: {schema.AppendSparse(nil, uint32(i), 1)}}})
+	}
+	b := m.bytes(t)
+	s := inSection(t, b, tagSparse, 1)
+	s[0] ^= 0xf0 // the length of the first record
+	reseal(b)
+	r, err := FromBytes("damaged", b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = Merge(t.Context(), io.Discard, []MergeSource{{R: r}}, MergeOptions{})
+	ce, ok := errors.AsType[*CorruptError](err)
+	if !ok || ce.File != "damaged" || ce.Section != "sparse(1)" {
+		t.Errorf("Merge = %v", err)
+	}
+}

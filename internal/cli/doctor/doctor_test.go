@@ -40,9 +40,15 @@ func makeFolder(t testing.TB) string {
 		}
 		var body bytes.Buffer
 		for i := range 50 {
-			fmt.Fprintf(&body, `{"id":"d%d","text":"part %d of the text number %d","n":%d}`+"\n", (part*40+i)%100, part, i, i)
+			fmt.Fprintf(&body, `{"id":"d%d","text":"part %d of the text number %d","n":%d,"v":[%d,1],"s":{"indices":[%d],"values":[1]}}`+"\n", (part*40+i)%100, part, i, i, i, i)
 		}
 		<-n.Opened()
+		if part == 0 {
+			const sdl = `index default { dynamic: true field v: vector<2> [indexed<metric: l2>] field s: sparse_vector [indexed] }`
+			if _, err := c.PutIndex(ctx, "default", sdl); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if res, err := c.Bulk(ctx, "", body.Bytes()); err != nil || !res.OK {
 			t.Fatalf("bulk: %+v, %v", res, err)
 		}
