@@ -9,14 +9,23 @@ import (
 	"github.com/weft-search/weft/internal/vector"
 )
 
-// Vectors are listed in blocks, so that the accumulators of a search stay in the cache and the memory of a writer is bounded; see FORMAT.md.
+// Vectors are listed in blocks, so that the accumulators of a search stay in the cache and the memory of a writer is bounded; see
+// FORMAT.md.
 const (
 	blockVectors = 1 << 16 // an entry of a list has 16 bits
 	blockWeights = 1 << 22
-	shortList    = 256 // lists below this keep their weights
-	maxTiers     = 32
-	tierShare    = 16 // entries of a list for each of its tiers, until there are maxTiers
+	shortList    = 512
+	maxTiers     = 64
 )
+
+// limits are what a writer goes by; a reader takes what it finds. Tests have smaller ones.
+type limits struct {
+	vectors int // most vectors of a block with lists
+	weights int // most weights of one
+	short   int // lists below this keep their weights
+}
+
+var standard = limits{vectors: blockVectors, weights: blockWeights, short: shortList}
 
 // block is a run of vectors with their lists.
 type block struct {
@@ -49,15 +58,15 @@ func damaged(part, reason string) error { return &vector.CorruptError{Part: part
 func (b *block) list(i int) (l list, err error) {
 	from, to := b.places[i], b.places[i+1]
 	p := b.lists[from:to] // places were checked
-	if len(p) < 4 {
+	if len(p) < 8 {
 		return l, damaged("list", "it is shorter than its head")
 	}
-	df := int(le.Uint32(p))
-	p = p[4:]
+	df, n := int(le.Uint32(p)), int(le.Uint32(p[4:]))
+	p = p[8:]
 	switch {
 	case df == 0 || df > b.n:
 		return l, damaged("list", "it has no entries, or more than there are vectors")
-	case df < shortList:
+	case n == 0:
 		if len(p) != align4(6*df) {
 			return l, damaged("list", "its entries do not fill it")
 		}
@@ -68,12 +77,7 @@ func (b *block) list(i int) (l list, err error) {
 			return list{}, damaged("list", "its weights do not descend")
 		}
 	default:
-		if len(p) < 4 {
-			return l, damaged("list", "it is shorter than its head")
-		}
-		n := int(le.Uint32(p))
-		p = p[4:]
-		if n < 1 || n > 2*maxTiers || len(p) != align4(tierSize*n+2*df) {
+		if n > 2*maxTiers || len(p) != align4(tierSize*n+2*df) {
 			return l, damaged("list", "its tiers and entries do not fill it")
 		}
 		l.tiers = unsafe.Slice((*tier)(unsafe.Pointer(unsafe.SliceData(p))), n)
@@ -125,6 +129,7 @@ func align8(n int) int { return (n + 7) &^ 7 }
 
 // blockWriter makes the lists of blocks. It keeps 8 bytes for each weight of a block.
 type blockWriter struct {
+	limits
 	small []uint32          // by dimension below smallDims: weights, then where the next key goes
 	large map[uint32]uint32 // the same of other dimensions
 	dims  []uint32
@@ -229,7 +234,7 @@ func (w *blockWriter) lists(n int, record func(i int) []byte, check func() error
 			return nil, 0, errChanged
 		}
 		le.PutUint32(b[4*i:], d)
-		b = appendList(b, w.keys[last:end])
+		b = appendList(b, w.keys[last:end], w.short)
 		le.PutUint32(b[align8(4*dims)+4*i+4:], uint32(len(b)-head))
 		last = end
 	}
@@ -263,23 +268,23 @@ func weightOf(key uint64) float32 {
 }
 
 // appendList appends the list of the entries with the given keys, which it sorts and overwrites.
-func appendList(b []byte, keys []uint64) []byte {
+func appendList(b []byte, keys []uint64, short int) []byte {
 	slices.Sort(keys)
 	df := len(keys)
 	b = le.AppendUint32(b, uint32(df))
-	if df < shortList {
+	b = le.AppendUint32(b, 0)
+	if df < short {
 		for _, k := range keys {
 			b = le.AppendUint32(b, math.Float32bits(weightOf(k)))
 		}
 	} else {
-		b = le.AppendUint32(b, 0)
 		count := len(b)
 		hi, lo := float64(weightOf(keys[0])), float64(weightOf(keys[df-1]))
-		tiers := min(maxTiers, df/tierShare)
+		const tiers = maxTiers
 		level := func(w float32) int {
 			l := 0
 			if hi > lo {
-				l = min(tiers-1, int((hi-float64(w))/(hi-lo)*float64(tiers)))
+				l = min(tiers-1, int((hi-float64(w))/(hi-lo)*tiers))
 			}
 			// A tier has weights of one sign only.
 			if w < 0 {

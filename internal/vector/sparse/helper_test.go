@@ -17,6 +17,7 @@ import (
 type set struct {
 	p       Params
 	numDocs uint32
+	lim     limits
 	docs    []uint32 // by vector
 	values  [][]pair // by vector
 	records [][]byte
@@ -43,7 +44,11 @@ func valueOf(pairs []pair) (value []byte) {
 func (s *set) write(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Write(context.Background(), &b, s.p, s.numDocs, s); err != nil {
+	lim := s.lim
+	if lim.vectors == 0 {
+		lim = standard
+	}
+	if err := write(context.Background(), &b, s.p, s.numDocs, s, lim); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()

@@ -58,10 +58,12 @@ type span struct {
 	weights  uint64
 }
 
-func (s span) listed() bool { return s.n <= blockVectors && s.weights <= blockWeights }
+// listed says that a block is small enough for lists.
+func (l limits) listed(s span) bool { return s.n <= l.vectors && s.weights <= uint64(l.weights) }
 
-// cutter cuts vectors into blocks: a block takes documents as long as it stays within blockVectors and blockWeights, at least one.
+// cutter cuts vectors into blocks: a block takes documents as long as it stays within the limits, at least one.
 type cutter struct {
+	limits
 	spans []span
 	open  span // the block at hand
 	doc   span // the document at hand, behind open
@@ -89,7 +91,7 @@ func (c *cutter) close() {
 	switch {
 	case c.open.n == 0:
 		c.open = c.doc
-	case both.listed():
+	case c.listed(both):
 		c.open = both
 	default:
 		c.spans = append(c.spans, c.open)
@@ -113,12 +115,16 @@ func (c *cutter) finish() []span {
 // Documents and records have to be such as Encode makes, below numDocs and in order; else Write fails. ErrTooLarge says that there are
 // more than MaxVectors.
 func Write(ctx context.Context, w io.Writer, p Params, numDocs uint32, src Source) error {
+	return write(ctx, w, p, numDocs, src, standard)
+}
+
+func write(ctx context.Context, w io.Writer, p Params, numDocs uint32, src Source, lim limits) error {
 	n := src.Len()
 	if n > MaxVectors {
 		return fmt.Errorf("%w: %d vectors, at most %d", ErrTooLarge, n, MaxVectors)
 	}
 	out := &output{w: w}
-	var cut cutter
+	cut := cutter{limits: lim}
 	offs := make([]byte, 0, 8*n)
 	docs := make([]byte, 0, 4*n)
 	having, nonzeros, each := uint32(0), uint64(0), n == int(numDocs)
@@ -150,11 +156,11 @@ func Write(ctx context.Context, w io.Writer, p Params, numDocs uint32, src Sourc
 	out.pad()
 
 	spans := cut.finish()
-	var lists blockWriter
+	lists := blockWriter{limits: lim}
 	var entries []byte
 	for _, s := range spans {
 		place, dims := out.n, 0
-		if s.listed() {
+		if lim.listed(s) {
 			b, d, err := lists.lists(s.n, func(i int) []byte { return src.Record(s.first + i) }, ctx.Err)
 			if err != nil {
 				return err

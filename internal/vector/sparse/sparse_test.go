@@ -45,6 +45,10 @@ func TestSearchEqualsTheOracle(t *testing.T) {
 			return w
 		}
 		s := &set{numDocs: uint32(1 + r.IntN(3000))}
+		s.lim = standard
+		if seed%3 > 0 { // lists with tiers, and several blocks
+			s.lim = limits{vectors: 300 + r.IntN(3000), weights: 20_000 + r.IntN(100_000), short: 4 + r.IntN(60)}
+		}
 		shape := r.IntN(4) // 0: one vector for each document
 		dims := 1 + r.IntN(2000)
 		if r.IntN(4) == 0 {
@@ -62,7 +66,7 @@ func TestSearchEqualsTheOracle(t *testing.T) {
 			}
 		}
 		disk, memory := s.open(t), s.inMemory()
-		if err := disk.Verify(); err != nil {
+		if err := disk.verify(s.lim); err != nil {
 			t.Fatal(err)
 		}
 		if disk.Len() != memory.Len() || disk.Docs() != memory.Docs() {

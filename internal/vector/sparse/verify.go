@@ -7,7 +7,9 @@ import (
 
 // Verify checks all bytes of a section: that each record is one that Encode makes, and that the lists are those of the records. It costs
 // what Write does. In memory it checks the records. The error is a *CorruptError.
-func (x *Index) Verify() error {
+func (x *Index) Verify() error { return x.verify(standard) }
+
+func (x *Index) verify(lim limits) error {
 	nonzeros := uint64(0)
 	for i := range x.n {
 		rec := x.Record(i)
@@ -23,7 +25,7 @@ func (x *Index) Verify() error {
 	if nonzeros != x.nonzeros {
 		return damaged("trailer", fmt.Sprintf("it counts %d weights, there are %d", x.nonzeros, nonzeros))
 	}
-	var cut cutter
+	cut := cutter{limits: lim}
 	for i := range x.n {
 		v, _ := parse(x.Record(i))
 		cut.add(i, x.Doc(i), v.n)
@@ -32,11 +34,11 @@ func (x *Index) Verify() error {
 	if len(spans) != len(x.blocks) {
 		return damaged("blocks", fmt.Sprintf("there are %d, the vectors make %d", len(x.blocks), len(spans)))
 	}
-	var w blockWriter
+	w := blockWriter{limits: lim}
 	at := align8(len(x.records))
 	for i, s := range spans {
 		b := &x.blocks[i]
-		if b.first != s.first || b.n != s.n || b.listed != s.listed() {
+		if b.first != s.first || b.n != s.n || b.listed != lim.listed(s) {
 			return damaged("blocks", fmt.Sprintf("block %d is cut in a wrong place", i))
 		}
 		if !b.listed {
