@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,8 @@ type printer struct {
 	offset int
 	color  bool
 	marks  *marks
+	facets []string // in the order asked
+	paging bool     // say how to go on
 	err    error
 }
 
@@ -37,17 +40,12 @@ func (p *printer) printf(format string, args ...any) {
 }
 
 func (p *printer) print(res *client.SearchResult) {
-	width := 5
-	for _, h := range res.Hits {
-		width = max(width, len(scoreText(h.Score)))
-	}
-	if len(res.Hits) > 0 {
-		p.printf("%4s  %*s  %s\n", "#", width, "SCORE", "ID")
-	}
-	for i, h := range res.Hits {
-		p.printf("%4d  %*s  %s\n", p.offset+i+1, width, scoreText(h.Score), clean(h.ID))
-		if s := p.snippet(h.Source); s != "" {
-			p.printf("%*s  %s\n", width+6, "", s)
+	p.hits(res)
+	p.buckets(res)
+	if len(res.Aggs) > 0 {
+		text := res.Aggs.Clone()
+		if err := text.Indent(); err == nil {
+			p.printf("\n%s\n", harmless(string(text)))
 		}
 	}
 	total := thousands(int64(res.Total))
@@ -57,7 +55,7 @@ func (p *printer) print(res *client.SearchResult) {
 	case res.TotalRelation == "" || res.TotalRelation == "none":
 		total = "an uncounted number of"
 	}
-	if len(res.Hits) > 0 {
+	if len(res.Hits)+len(res.Facets)+len(res.Aggs) > 0 {
 		p.printf("\n")
 	}
 	p.printf("%s of %s hits in %s ms\n", thousands(int64(len(res.Hits))), total, strconv.FormatFloat(res.TookMS, 'f', -1, 64))
@@ -70,8 +68,173 @@ func (p *printer) print(res *client.SearchResult) {
 	case res.TotalRelation == "gte":
 		p.printf("The total is a lower bound; --track-total exact counts every hit.\n")
 	}
+	if slices.Contains(res.Approximate, "knn") {
+		p.printf("The nearest were found by a graph, which may miss some; --knn-exact compares with every vector.\n")
+	}
 	for _, n := range res.Notes {
 		p.printf("note: %s\n", clean(n))
+	}
+	if res.Next != "" && p.paging {
+		p.printf("next page: --after %s\n", clean(res.Next))
+	}
+}
+
+// hits prints the table.
+func (p *printer) hits(res *client.SearchResult) {
+	width, ranks := 5, false
+	for _, h := range res.Hits {
+		width = max(width, len(scoreText(h.Score)))
+		ranks = ranks || h.LexicalRank > 0 || h.VectorRank > 0
+	}
+	indent := width + 6
+	if len(res.Hits) > 0 {
+		if ranks {
+			p.printf("%4s  %*s  %5s  %5s  %s\n", "#", width, "SCORE", "WORDS", "KNN", "ID")
+			indent += 14
+		} else {
+			p.printf("%4s  %*s  %s\n", "#", width, "SCORE", "ID")
+		}
+	}
+	for i, h := range res.Hits {
+		p.printf("%4d  %*s  ", p.offset+i+1, width, scoreText(h.Score))
+		if ranks {
+			p.printf("%5s  %5s  ", rankText(h.LexicalRank), rankText(h.VectorRank))
+		}
+		p.printf("%s%s\n", clean(h.ID), sortText(h.Sort))
+		if len(h.Highlight) > 0 {
+			for _, name := range slices.Sorted(maps.Keys(h.Highlight)) {
+				for _, text := range h.Highlight[name] {
+					p.printf("%*s  %s: %s\n", indent, "", clean(name), p.marked(text))
+				}
+			}
+		} else if s := p.snippet(h.Source); s != "" {
+			p.printf("%*s  %s\n", indent, "", s)
+		}
+		if h.Explain != nil {
+			p.explanation(h.Explain, indent+2)
+		}
+	}
+}
+
+// rankText is a place in a ranking.
+func rankText(rank int) string {
+	if rank == 0 {
+		return "-"
+	}
+	return strconv.Itoa(rank)
+}
+
+// sortText shows the values that a hit stands in order by.
+func sortText(values []jsontext.Value) string {
+	if len(values) == 0 {
+		return ""
+	}
+	parts := make([]string, len(values))
+	for i, v := range values {
+		parts[i] = valueText(v)
+	}
+	return "  (" + strings.Join(parts, ", ") + ")"
+}
+
+// valueText is a scalar of a reply without quotes.
+func valueText(v jsontext.Value) string {
+	switch v.Kind() {
+	case '"':
+		if b, err := jsontext.AppendUnquote(nil, v); err == nil {
+			return clean(string(b))
+		}
+	case 'n':
+		return "-"
+	}
+	return clean(string(v))
+}
+
+// The marks that the server is asked to put around what was found: control characters, which no text that is printed has.
+const (
+	markOpen  = "\x02"
+	markClose = "\x03"
+)
+
+// marked prints a fragment of the server with its marks in colour or brackets.
+func (p *printer) marked(text string) string {
+	open, end := "[", "]"
+	if p.color {
+		open, end = "\x1b[1;33m", "\x1b[0m"
+	}
+	var b strings.Builder
+	for len(text) > 0 {
+		at := strings.IndexAny(text, markOpen+markClose)
+		if at < 0 {
+			at = len(text)
+		}
+		b.WriteString(clean(text[:at]))
+		if at < len(text) {
+			if text[at] == markOpen[0] {
+				b.WriteString(open)
+			} else {
+				b.WriteString(end)
+			}
+			at++
+		}
+		text = text[at:]
+	}
+	return b.String()
+}
+
+// explanation prints a tree of scores, a line for each part.
+func (p *printer) explanation(e *client.Explanation, indent int) {
+	p.printf("%*s%s  %s", indent, "", scoreText(e.Value), clean(e.Kind))
+	switch {
+	case e.Ranking != "":
+		p.printf(" %s, place %d", clean(e.Ranking), e.Rank)
+	case e.Field != "" && e.Text != "":
+		p.printf(" %s:%s", clean(e.Field), clean(e.Text))
+	case e.Field != "" || e.Text != "":
+		p.printf(" %s", clean(e.Field+e.Text))
+	}
+	if e.Metric != "" {
+		p.printf(", %s", clean(e.Metric))
+	}
+	if e.Kind == "boost" {
+		p.printf(" ×%s", scoreText(e.Factor))
+	}
+	if b := e.BM25; b != nil {
+		p.printf("  (tf %d, length %d of %s on average; in %s of %s documents, idf %s)", b.TF, b.Len, scoreText(b.Avg), thousands(int64(b.DF)), thousands(int64(b.Docs)), scoreText(b.IDF))
+	}
+	if e.Match != nil && !*e.Match {
+		p.printf("  no match")
+	}
+	p.printf("\n")
+	for _, part := range e.Parts {
+		p.explanation(part, indent+2)
+	}
+	if e.More > 0 {
+		p.printf("%*sand %s more\n", indent+2, "", thousands(int64(e.More)))
+	}
+}
+
+// facetLines is how many values of a facet are printed.
+const facetLines = 10
+
+// buckets prints the facets.
+func (p *printer) buckets(res *client.SearchResult) {
+	names := p.facets
+	if len(names) == 0 {
+		names = slices.Sorted(maps.Keys(res.Facets))
+	}
+	for _, name := range names {
+		list, ok := res.Facets[name]
+		if !ok {
+			continue
+		}
+		p.printf("\n%s, %s\n", clean(name), counted(int64(len(list)), "value", "values"))
+		for i, b := range list {
+			if i == facetLines {
+				p.printf("%10s  (%s more; --json has all)\n", "…", thousands(int64(len(list)-i)))
+				break
+			}
+			p.printf("%10s  %s\n", thousands(int64(b.Count)), valueText(b.Value))
+		}
 	}
 }
 

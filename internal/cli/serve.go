@@ -23,6 +23,7 @@ type serverFlags struct {
 	MemtableMB    float64       `group:"limits" name:"memtable-mb" default:"64" help:"Memory in MiB at which an index writes a segment; fractions are allowed."`
 	MergeMBPerSec int64         `group:"limits" name:"merge-mb-per-sec" default:"64" help:"Bytes in MiB per second that background merging writes for each index; 0 for no limit."`
 	RequestMB     int64         `group:"limits" name:"request-mb" default:"256" help:"Memory in MiB for the bodies of all requests under way."`
+	FilterCacheMB int64         `group:"limits" name:"filter-cache-mb" default:"64" help:"Memory in MiB for the documents that recurring filters find; 0 for none."`
 	MaxSearches   int           `group:"limits" default:"0" help:"Searches that run at once; 0 for four for each CPU."`
 	MaxWrites     int           `group:"limits" default:"64" help:"Single writes that are applied at once."`
 	MaxBulks      int           `group:"limits" default:"8" help:"Bulk loads that are taken at once."`
@@ -37,6 +38,7 @@ const (
 	mostMemtable  = shard.MaxMemtableBytes >> 20
 	leastRequest  = 48 // what one bulk load may need: the node refuses less
 	mostRequest   = 1 << 20
+	mostFilters   = 1 << 20
 )
 
 // mostAtOnce bounds how many of one kind of calls may run at once.
@@ -68,6 +70,8 @@ func (f *serverFlags) config(io *IO, log *slog.Logger, http, dir string) (node.C
 		return node.Config{}, usage(fmt.Errorf("--memtable-mb: %v is not between %v and %d", f.MemtableMB, leastMemtable, mostMemtable))
 	case f.MergeMBPerSec < 0 || f.MergeMBPerSec > 1<<20:
 		return node.Config{}, usage(fmt.Errorf("--merge-mb-per-sec: %d is not between 0 and %d", f.MergeMBPerSec, 1<<20))
+	case f.FilterCacheMB < 0 || f.FilterCacheMB > mostFilters:
+		return node.Config{}, usage(fmt.Errorf("--filter-cache-mb: %d is not between 0 and %d", f.FilterCacheMB, mostFilters))
 	case f.SlowSearch < 0:
 		return node.Config{}, usage(fmt.Errorf("--slow-search: %v is negative", f.SlowSearch))
 	case f.MaxSearches < 0 || f.MaxSearches > mostAtOnce:
@@ -84,17 +88,20 @@ func (f *serverFlags) config(io *IO, log *slog.Logger, http, dir string) (node.C
 		return node.Config{}, usage(fmt.Errorf("--drain-timeout: %v is negative", f.DrainTimeout))
 	}
 	// The engine takes a negative number for none and zero for its own default.
-	merge, slow := f.MergeMBPerSec*mib, f.SlowSearch
+	merge, slow, filters := f.MergeMBPerSec*mib, f.SlowSearch, f.FilterCacheMB*mib
 	if merge == 0 {
 		merge = -1
 	}
 	if slow == 0 {
 		slow = -1
 	}
+	if filters == 0 {
+		filters = -1
+	}
 	return node.Config{
 		DataDir: dir, HTTPAddr: http, Version: versionOf(io.Version).Version, Log: log, SlowSearch: slow, LameDuck: f.LameDuck,
 		Limits: node.Limits{Searches: f.MaxSearches, Writes: f.MaxWrites, Bulks: f.MaxBulks, RequestBytes: f.RequestMB * mib},
-		Engine: node.Engine{MemtableBytes: int64(f.MemtableMB * mib), MergeBytesPerSec: merge},
+		Engine: node.Engine{MemtableBytes: int64(f.MemtableMB * mib), MergeBytesPerSec: merge, FilterCacheBytes: filters},
 	}, nil
 }
 

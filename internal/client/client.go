@@ -215,60 +215,6 @@ func (c *Client) Get(ctx context.Context, index, id string) (Doc, error) {
 	return out, err
 }
 
-// Search is one search. Absent members take the server's default.
-type Search struct {
-	Q             string   `json:"q,omitempty"`
-	DefaultOp     string   `json:"default_op,omitempty"`
-	DefaultFields []string `json:"default_fields,omitempty"`
-	Limit         int      `json:"limit"`
-	Offset        int      `json:"offset,omitzero"`
-	Fields        []string `json:"fields,omitzero"` // members of the source; nil = all, empty = no source
-	AllowPartial  bool     `json:"allow_partial,omitzero"`
-	TimeoutMS     int64    `json:"timeout_ms,omitzero"`
-	TrackTotal    string   `json:"track_total,omitempty"` // exact, none, or a number up to which the total is exact
-	Index         string   `json:"-"`
-}
-
-// Hit is one document of an answer.
-type Hit struct {
-	ID     string         `json:"id"`
-	Score  float32        `json:"score"`
-	Source jsontext.Value `json:"source"`
-}
-
-// SearchResult is the answer to a search. Raw is the reply as the server sent it.
-type SearchResult struct {
-	Total         uint64  `json:"total"`
-	TotalRelation string  `json:"total_relation"`
-	TookMS        float64 `json:"took_ms"`
-	Hits          []Hit   `json:"hits"`
-	Coverage      struct {
-		Shards      float64 `json:"shards"`
-		DocsCovered uint64  `json:"docs_covered"`
-		DocsTotal   uint64  `json:"docs_total"`
-		Complete    bool    `json:"complete"`
-	} `json:"coverage"`
-	Notes []string       `json:"notes"`
-	Raw   jsontext.Value `json:"-"`
-}
-
-// Search runs a search.
-func (c *Client) Search(ctx context.Context, s Search) (*SearchResult, error) {
-	body, err := json.Marshal(s)
-	if err != nil {
-		return nil, fmt.Errorf("encode search: %w", err)
-	}
-	raw, err := c.raw(ctx, http.MethodPost, "/search", indexParam(s.Index), "application/json", body)
-	if err != nil {
-		return nil, err
-	}
-	out := &SearchResult{Raw: raw}
-	if err := json.Unmarshal(raw, out); err != nil {
-		return nil, fmt.Errorf("read reply of POST /search: %w", err)
-	}
-	return out, nil
-}
-
 // Ready returns nil once the server takes calls.
 func (c *Client) Ready(ctx context.Context) error {
 	_, err := c.raw(ctx, http.MethodGet, "/readyz", nil, "", nil)

@@ -221,6 +221,9 @@ func (x *execution) bind() *api.Problem {
 	if prob := x.bindHighlight(); prob != nil {
 		return prob
 	}
+	if prob := x.bindKNN(); prob != nil {
+		return prob
+	}
 	if most := maxExplained; x.req.Explain && x.req.Limit > most {
 		return (&api.Problem{Code: api.InvalidParameter, Field: "limit", Detail: fmt.Sprintf("limit: with explain at most %d hits are returned", most)}).Within(int64(most))
 	}
@@ -255,6 +258,31 @@ func (x *execution) bindSort() *api.Problem {
 		x.sort, x.sortTypes = append(x.sort, out), append(x.sortTypes, kind)
 	}
 	return nil
+}
+
+// bindKNN compares the length of the query vector with that of the field; whatever else there is to its vectors, package knn knows.
+func (x *execution) bindKNN() *api.Problem {
+	q := x.req.KNN
+	if q == nil {
+		return nil
+	}
+	f, ok := x.sch.Lookup(q.Field)
+	if !ok {
+		return unknownField(q.Field, "knn")
+	}
+	fd := &x.sch.Fields[f]
+	have, what := len(q.Dense), "numbers"
+	switch {
+	case fd.Type == schema.DenseVector && q.Dense != nil:
+	case fd.Type == schema.BinaryVector && q.Bits != nil:
+		have, what = 8*len(q.Bits), "bits"
+	default:
+		return nil
+	}
+	if have == fd.Dim {
+		return nil
+	}
+	return (&api.Problem{Code: api.InvalidVector, Field: fd.Name, Detail: fmt.Sprintf("knn: the vector has %d %s, field %q has %d", have, what, fd.Name, fd.Dim)}).Within(int64(fd.Dim))
 }
 
 // unsortable says why a field cannot be a key, or nothing.
