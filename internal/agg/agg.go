@@ -88,6 +88,8 @@ type Options struct {
 	// AllowUnknown takes a field that the schema lacks for one without values. It is for the shards of an index that grows fields
 	// from documents: one that has not seen the field yet has nothing to add.
 	AllowUnknown bool
+
+	table, pending int // tests make tables and queues small: tableMost, pendingMost
 }
 
 func (o Options) withDefaults() Options {
@@ -96,6 +98,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.StateBytes <= 0 {
 		o.StateBytes = DefaultStateBytes
+	}
+	if o.table <= 0 {
+		o.table = tableMost
+	}
+	if o.pending <= 0 {
+		o.pending = pendingMost
 	}
 	return o
 }

@@ -52,19 +52,19 @@ type bag struct {
 
 // newBag returns a bag for about docs documents of the reader's leaf.
 func newBag(n *node, r *reader, slots int, docs uint64) *bag {
-	b := &bag{n: n, str: r.str, slots: slots, most: pendingMost, pend: make([][]uint64, slots), groups: make([]*group, slots)}
+	b := &bag{n: n, str: r.str, slots: slots, most: n.opts.pending, pend: make([][]uint64, slots), groups: make([]*group, slots)}
 	lo, hi, ok := r.span()
 	b.key = newKeyer(n, lo, hi, ok, docs)
-	if lo, hi, ok = b.key.span(lo, hi, ok); ok && hi-lo < tableMost {
+	if lo, hi, ok = b.key.span(lo, hi, ok); ok && hi-lo < uint64(n.opts.table) {
 		b.lo, b.span = lo, hi-lo+1
-		if size := uint64(slots) * b.span; size <= tableMost && size <= max(tableFew, docs*tableSparse) {
+		if size := uint64(slots) * b.span; size <= uint64(n.opts.table) && size <= max(tableFew, docs*tableSparse) {
 			b.table = make([]uint32, size)
 		}
 	}
 	switch n.spec.Kind {
 	case Cardinality:
 		values, _ := n.exact()
-		b.sketches, b.most = make([]*hyperloglog.Sketch, slots), min(max(slots*values, pendingSketch), pendingMost)
+		b.sketches, b.most = make([]*hyperloglog.Sketch, slots), min(max(slots*values, pendingSketch), n.opts.pending)
 	case Range:
 		b.segs = make([]uint64, len(n.segs.in))
 	}

@@ -153,7 +153,7 @@ func (r *run) subs(n *node, rd *reader, key *keyer, g *group) error {
 			}
 		}
 	}
-	find := newSlotFinder(g.nums)
+	find := newSlotFinder(g.nums, n.opts.table)
 	var outer, inner rows
 	var p, q pairs
 	err := r.blocks(func(b int) error {
@@ -231,9 +231,9 @@ type slotFinder struct {
 	table []uint32 // place + 1 by key − lo; nil when the keys lie far apart
 }
 
-func newSlotFinder(keys []uint64) slotFinder {
+func newSlotFinder(keys []uint64, most int) slotFinder {
 	f := slotFinder{keys: keys, lo: keys[0]}
-	if span := keys[len(keys)-1] - f.lo; span < tableMost {
+	if span := keys[len(keys)-1] - f.lo; span < uint64(most) {
 		f.table = make([]uint32, span+1)
 		for i, k := range keys {
 			f.table[k-f.lo] = uint32(i) + 1

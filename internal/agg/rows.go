@@ -107,7 +107,7 @@ func (r *reader) read(b int, sel *selection, out *rows) {
 		out.vals, out.ranged = r.buf[:sel.n], true
 		return
 	}
-	if r.num != nil {
+	if r.num != nil && b < r.num.NumBlocks() {
 		out.lo, out.hi, out.ranged = r.num.BlockRange(b)
 	}
 	if r.blocks != nil && (sel.full || sel.n >= blockWorth) {

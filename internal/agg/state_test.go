@@ -315,7 +315,7 @@ func TestCollectStopsWithItsContext(t *testing.T) {
 func TestCardinalitySwitchesWithTheValuesAlone(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 16))
 	for _, field := range []string{"u", "f.x", "t"} {
-		for _, n := range []int{ExactValues - 1, ExactValues, ExactValues + 1, 40_000} {
+		for _, n := range []int{ExactValues - 1, ExactValues, ExactValues + 1, 20_000} {
 			docs := make([]doc, n)
 			for i := range docs {
 				docs[i].nums[fU] = []uint64{uint64(i) * 3}
@@ -585,4 +585,20 @@ func appendUvarint(b []byte, n int) []byte {
 		b = append(b, byte(n)|0x80)
 	}
 	return append(b, byte(n))
+}
+
+// The example of FORMAT.md.
+func TestFormatExample(t *testing.T) {
+	docs := ints(1, 2, 3)
+	for i, s := range []string{"net", "net", "new"} {
+		docs[i].text = []string{s}
+	}
+	s, err := run1(t, "n:terms(t)", docs, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := appendState(nil, s.plan.nodes[0], s.parts[0])
+	if got := fmt.Sprintf("% x", append(b[:1:1], b[9:]...)); got != "01 01 01 02 00 03 6e 65 74 01 02 01 77 00" {
+		t.Error(got)
+	}
 }
