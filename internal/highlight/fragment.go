@@ -23,6 +23,7 @@ func (h *Highlighter) fragments(values []string, hits []hit) []Fragment {
 	slices.SortFunc(chosen, func(a, b window) int { return a.from - b.from })
 	out := make([]Fragment, 0, len(chosen))
 	scores := make([]int, 0, len(chosen))
+	var marks []span
 	for i, w := range chosen {
 		value := int(hits[w.from].value)
 		v := values[value]
@@ -38,7 +39,9 @@ func (h *Highlighter) fragments(values []string, hits []hit) []Fragment {
 			core.end = max(core.end, int(x.end))
 		}
 		core.start = max(core.start, lo) // a token may begin inside the one before
-		marks := merged(hits, value)
+		if i == 0 || value != out[i-1].Value {
+			marks = merged(hits, value)
+		}
 		piece := widen(v, core, lo, max(hi, core.end), h.opts.Bytes, marks)
 		out = append(out, Fragment{Text: h.write(v, piece, marks), Value: value, Start: piece.start, End: piece.end})
 		scores = append(scores, w.score)
@@ -165,7 +168,7 @@ func widen(v string, core span, lo, hi, size int, marks []span) span {
 	p := core
 	before := min(core.start-lo, max(room/2, room-(hi-core.end)))
 	if a := core.start - before; a < core.start {
-		p.start = begin(v, a, core.start, lo)
+		p.start = begin(v, a, core.start)
 	}
 	if b := min(hi, core.end+room-(core.start-p.start)); b > core.end {
 		p.end = end(v, core.end, b)
@@ -199,8 +202,8 @@ func widen(v string, core span, lo, hi, size int, marks []span) span {
 // snap is how far a cut is moved to fall between words.
 const snap = 64
 
-// begin returns where to begin in v[a:to], where lo is as far back as it may go: at the last sentence that begins there, else between words.
-func begin(v string, a, to, lo int) int {
+// begin returns where to begin in v[a:to]: at the first sentence that begins there, else between words.
+func begin(v string, a, to int) int {
 	sentence, gap := -1, -1
 	for i := a; i <= to; i++ {
 		if !isBoundary(v, i) {
@@ -209,15 +212,12 @@ func begin(v string, a, to, lo int) int {
 		if gap < 0 && i-a <= snap && between(v, i) {
 			gap = i
 		}
-		if i < to && sentenceStart(v, i) {
+		if sentence < 0 && sentenceStart(v, i) {
 			sentence = i
 		}
 	}
 	switch {
-	case a == lo && lo == 0:
-		if sentence > 0 {
-			return sentence
-		}
+	case a == 0:
 		return 0
 	case sentence >= 0:
 		return sentence

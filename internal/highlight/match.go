@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	"github.com/weft-search/weft/internal/text"
 )
 
 // hit is a token of a document that some leaf looks for.
@@ -33,7 +36,7 @@ func (h *Highlighter) match(f *field, values []string) match {
 	h.hits = h.hits[:0]
 	left := h.opts.ScanBytes
 	for i, v := range values {
-		if left <= 0 {
+		if left <= 0 || len(h.hits) == MaxMarks {
 			m.truncated = true
 			break
 		}
@@ -77,12 +80,16 @@ func (h *Highlighter) tokens(f *field, m *match, value int, v string, cut bool) 
 		if cut && int(t.End) == len(v) || int(t.End) > len(v) || t.Start >= t.End {
 			continue // perhaps half a word, or a token without text of its own
 		}
+		var start, end uint32
 		add := func(term int32) bool {
 			if len(h.hits) == MaxMarks {
 				m.truncated = true
 				return false
 			}
-			h.hits = append(h.hits, hit{int32(value), term, t.Pos, t.Start, t.End})
+			if end == 0 {
+				start, end = core(v, t)
+			}
+			h.hits = append(h.hits, hit{int32(value), term, t.Pos, start, end})
 			return true
 		}
 		if n, ok := f.terms[string(t.Text)]; ok && !add(n) {
@@ -95,6 +102,31 @@ func (h *Highlighter) tokens(f *field, m *match, value int, v string, cut bool) 
 		}
 	}
 }
+
+// core returns the piece of v that a token stands for without the punctuation at its ends that the tokenizer left out of the token.
+func core(v string, t *text.Token) (start, end uint32) {
+	start, end = t.Start, t.End
+	for start < end {
+		r, n := utf8.DecodeRuneInString(v[start:end])
+		if first, _ := utf8.DecodeRune(t.Text); !punctuation(r) || r == first {
+			break
+		}
+		start += uint32(n)
+	}
+	for start < end {
+		r, n := utf8.DecodeLastRuneInString(v[start:end])
+		if last, _ := utf8.DecodeLastRune(t.Text); !punctuation(r) || r == last {
+			break
+		}
+		end -= uint32(n)
+	}
+	if start == end {
+		return t.Start, t.End // a token of symbols that were normalised
+	}
+	return start, end
+}
+
+func punctuation(r rune) bool { return unicode.IsPunct(r) || unicode.IsSymbol(r) || unicode.IsSpace(r) }
 
 // look sets the leaf's state and marks.
 func (l *leaf) look(m *match, steps *int) {
