@@ -11,16 +11,21 @@ import (
 
 // The graph works on codes. The code of a dense vector is
 //
-//	scale float32, norm float32, Dim signed bytes u
+//	scale float32, bias float32, Dim signed bytes u
 //
-// padded to a multiple of 8, so that component j is about centre[j] + scale·u[j], where centre is the mean of the section's
-// vectors (Cosine: of the vectors divided by their norms). scale is the largest |component − centre|/127, for each vector by
-// itself: an outlier spoils its own code and no other. norm is the squared length of scale·u. Distances come from an exact
-// integer dot product and these two numbers:
+// padded to a multiple of 8, so that component j is about centre[j] + scale·u[j], where centre is the middle of the section's
+// vectors (Cosine: of the vectors divided by their norms), component by component. scale is the largest |component −
+// centre|/127, for each vector by itself: an outlier spoils its own code and no other. Nearness is
 //
-//   - the order of L2 by norm − 2·scale·scaleq·(u·uq), uq being the code of the query minus the centre;
-//   - the order of dot products, which is that of Unit and Cosine too, by −scale·(u·uq), uq being the code of the query itself,
-//     for q·v = q·(v − centre) + a constant.
+//	a·bias − b·scale·(u·uq)
+//
+// with an exact integer dot product:
+//
+//   - Metrics L2 and Cosine: bias is the squared length of scale·u, uq and scaleq are the code of the query minus the centre
+//     (Cosine: of the query divided by its norm), and bias − 2·scale·scaleq·(u·uq) orders by distance.
+//   - Metrics Dot and Unit: bias is the dot product of the vector minus the centre with the centre, uq and scaleq are the code
+//     of q − α·centre, α = q·centre/centre·centre, and −α·bias − scale·scaleq·(u·uq) orders by q·v but for a constant. A
+//     component that all vectors share would else leave few of the query's bits for the others.
 //
 // While the graph is built, distances are L2. Where dot products are wanted they are those of the vectors with one more
 // component, √(longest² − ‖v‖²), which makes the nearest in L2 those of the largest dot product with a query that has 0
@@ -42,11 +47,12 @@ func (p Params) codeSize() int {
 
 // codes is the codes of the nodes of a graph.
 type codes struct {
-	p     Params
-	size  int
-	data  []byte
-	ints  []int8    // data from the components of the first code on
-	extra []float32 // by node, the component that is added for dot products; nil if there is none, and after building
+	p    Params
+	size int
+	data []byte
+	ints []int8 // data from the components of the first code on
+	// Only while a graph of dot products is built: the squared length of each node's scale·u, and the component added to it.
+	norms, extra []float32
 }
 
 func newCodes(p Params, data []byte) codes {
@@ -63,7 +69,7 @@ func (c *codes) Len() int { return len(c.data) / c.size }
 func (c *codes) at(node uint32) []byte { return c.data[int(node)*c.size : (int(node)+1)*c.size] }
 
 func codeScale(code []byte) float32 { return math.Float32frombits(le.Uint32(code)) }
-func codeNorm(code []byte) float32  { return math.Float32frombits(le.Uint32(code[4:])) }
+func codeBias(code []byte) float32  { return math.Float32frombits(le.Uint32(code[4:])) }
 
 // batch is the number of dot products computed at once.
 const batch = 64
@@ -75,19 +81,20 @@ func (c *codes) Between(a uint32, ids []uint32, out []float32) {
 		hamming(c, code, ids, out)
 		return
 	}
-	twice, norm, u := 2*codeScale(code), codeNorm(code), kernel.Int8s(code[codeHead:][:c.p.Dim])
+	twice, norm, u := 2*codeScale(code), codeBias(code), kernel.Int8s(code[codeHead:][:c.p.Dim])
 	var dots [batch]int32
 	for len(ids) > 0 {
 		n := min(len(ids), batch)
 		kernel.DotI8List(u, c.ints, c.size, ids[:n], dots[:n])
 		for i, id := range ids[:n] {
 			v := c.data[int(id)*c.size:]
-			d := norm + codeNorm(v) - float32(twice*float32(codeScale(v)*float32(dots[i])))
-			if c.extra != nil {
+			cross := float32(twice * float32(codeScale(v)*float32(dots[i])))
+			if c.extra == nil {
+				out[i] = norm + codeBias(v) - cross
+			} else {
 				x := c.extra[a] - c.extra[id]
-				d += float32(x * x)
+				out[i] = c.norms[a] + c.norms[id] - cross + float32(x*x)
 			}
-			out[i] = d
 		}
 		ids, out = ids[n:], out[n:]
 	}
@@ -101,10 +108,10 @@ func hamming(c *codes, code []byte, ids []uint32, out []float32) {
 
 // codeTarget is a query as a graph search compares it with codes.
 type codeTarget struct {
-	c     *codes
-	bits  []byte
-	u     []int8
-	twice float32 // 2·scale of the query; 0 if the order is that of dot products
+	c    *codes
+	bits []byte
+	u    []int8
+	a, b float32 // factors of bias and of scale·(u·uq)
 }
 
 // Distances implements graph.Target.
@@ -118,15 +125,9 @@ func (t *codeTarget) Distances(ids []uint32, out []float32) {
 	for len(ids) > 0 {
 		n := min(len(ids), batch)
 		kernel.DotI8List(t.u, c.ints, c.size, ids[:n], dots[:n])
-		if t.twice > 0 {
-			for i, id := range ids[:n] {
-				v := c.data[int(id)*c.size:]
-				out[i] = codeNorm(v) - float32(t.twice*float32(codeScale(v)*float32(dots[i])))
-			}
-		} else {
-			for i, id := range ids[:n] {
-				out[i] = -float32(codeScale(c.data[int(id)*c.size:]) * float32(dots[i]))
-			}
+		for i, id := range ids[:n] {
+			v := c.data[int(id)*c.size:]
+			out[i] = float32(t.a*codeBias(v)) - float32(t.b*float32(codeScale(v)*float32(dots[i])))
 		}
 		ids, out = ids[n:], out[n:]
 	}
@@ -134,23 +135,34 @@ func (t *codeTarget) Distances(ids []uint32, out []float32) {
 
 // aim makes t the target for q. f is memory for a vector, t.u is used again.
 func (t *codeTarget) aim(c *codes, centre []float32, q *Query, f *floats) {
-	t.c, t.bits, t.twice = c, q.bits, 0
+	t.c, t.bits = c, q.bits
 	if q.bits != nil {
 		return
 	}
 	v := f.get(c.p.Dim)
 	copy(v, q.vec)
-	if c.p.Metric == L2 {
-		subtract(v, centre)
-	}
 	if cap(t.u) < len(v) {
 		t.u = make([]int8, len(v))
 	}
 	t.u = t.u[:len(v)]
-	scale := quantise(t.u, v)
-	if c.p.Metric == L2 {
-		// A query at the centre has nothing but the norms to compare, which any factor gives.
-		t.twice = max(2*scale, math.SmallestNonzeroFloat32)
+	switch c.p.Metric {
+	case Dot, Unit:
+		along := kernel.Dot(q.vec, centre) / kernel.Dot(centre, centre)
+		if along-along != 0 {
+			along = 0 // no centre, or one beyond the range of float32
+		}
+		for i, x := range centre {
+			v[i] = finite(v[i] - float32(along*x))
+		}
+		t.a, t.b = -along, quantise(t.u, v)
+	case Cosine:
+		for i, x := range v {
+			v[i] = x / q.norm
+		}
+		fallthrough
+	default:
+		subtract(v, centre)
+		t.a, t.b = 1, 2*quantise(t.u, v)
 	}
 }
 
@@ -184,8 +196,8 @@ func quantise(u []int8, v []float32) (scale float32) {
 	return scale
 }
 
-// sample is the number of vectors whose mean is the centre.
-const sample = 1 << 14
+// sample is the number of vectors whose middle is the centre.
+const sample = 1023
 
 // direction sets v to the components of a record as the graph sees them and returns their squared length.
 func direction(p Params, rec []byte, v []float32) float32 {
@@ -203,28 +215,31 @@ func direction(p Params, rec []byte, v []float32) float32 {
 	return finite(kernel.Dot(v, v))
 }
 
-// centreOf is the mean of vectors of the source, of at most some 16 thousand spread over it.
+// centreOf is the median, component by component, of at most some two thousand vectors spread over the source. The mean would
+// follow a few vectors far out and leave the many others nothing but their common distance from it.
 func centreOf(p Params, src Source, v []float32) []float32 {
 	n := src.Len()
-	sums := make([]float64, p.Dim)
-	step, count := max(n/sample, 1), 0
+	step := max(n/sample, 1)
+	rows := make([]float32, 0, (n+step-1)/step*p.Dim)
 	for i := 0; i < n; i += step {
 		direction(p, src.Record(i), v)
-		for j, x := range v {
-			sums[j] += float64(x)
-		}
-		count++
+		rows = append(rows, v...)
 	}
+	column := make([]float32, len(rows)/p.Dim)
 	centre := make([]float32, p.Dim)
-	for j, s := range sums {
-		centre[j] = float32(s / float64(count))
+	for j := range centre {
+		for i := range column {
+			column[i] = rows[i*p.Dim+j]
+		}
+		slices.Sort(column)
+		centre[j] = column[len(column)/2]
 	}
 	return centre
 }
 
-// appendCode appends the code of a record to dst. It returns the squared length of the vector.
-func appendCode(p Params, dst, rec []byte, centre, v []float32) ([]byte, float32) {
-	length := direction(p, rec, v)
+// appendCode appends the code of a record to dst. It returns the squared lengths of the vector and of what its code stands for.
+func appendCode(p Params, dst, rec []byte, centre, v []float32) (out []byte, length, norm float32) {
+	length = direction(p, rec, v)
 	subtract(v, centre)
 	from := len(dst)
 	dst = slices.Grow(dst, p.codeSize())[:from+p.codeSize()]
@@ -232,10 +247,18 @@ func appendCode(p Params, dst, rec []byte, centre, v []float32) ([]byte, float32
 	clear(code[codeHead+p.Dim:])
 	u := kernel.Int8s(code[codeHead:][:p.Dim])
 	scale := quantise(u, v)
+	norm = float32(float32(scale*scale) * float32(kernel.DotI8(u, u)))
+	bias := norm
+	if p.dots() {
+		bias = finite(kernel.Dot(v, centre))
+	}
 	le.PutUint32(code, math.Float32bits(scale))
-	le.PutUint32(code[4:], math.Float32bits(float32(float32(scale*scale)*float32(kernel.DotI8(u, u)))))
-	return dst, length
+	le.PutUint32(code[4:], math.Float32bits(bias))
+	return dst, length, norm
 }
+
+// dots says that the order of the metric is one of dot products and not one of distances.
+func (p Params) dots() bool { return p.Metric == Dot || p.Metric == Unit }
 
 // groups finds vectors of equal codes, each of size bytes. It returns nil if there are none, else for each vector the first
 // one with the same code.

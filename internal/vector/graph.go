@@ -35,22 +35,22 @@ func buildGraph(ctx context.Context, p Params, src Source) (*graphPart, error) {
 	part := &graphPart{}
 	size := p.codeSize()
 	data := make([]byte, 0, n*size)
-	var lengths []float32
+	var lengths, norms []float32 // squared, of vectors and codes, where dot products need them
 	var longest float32
 	if p.Kind == Dense {
 		v := make([]float32, p.Dim)
 		part.centre = centreOf(p, src, v)
-		if p.Metric == Dot || p.Metric == Unit {
-			lengths = make([]float32, n)
+		if p.dots() {
+			lengths, norms = make([]float32, n), make([]float32, n)
 		}
 		for i := range n {
 			if i%1024 == 0 && ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			var length float32
-			data, length = appendCode(p, data, src.Record(i), part.centre, v)
+			var length, norm float32
+			data, length, norm = appendCode(p, data, src.Record(i), part.centre, v)
 			if lengths != nil {
-				lengths[i] = length
+				lengths[i], norms[i] = length, norm
 				longest = max(longest, length)
 			}
 		}
@@ -60,31 +60,33 @@ func buildGraph(ctx context.Context, p Params, src Source) (*graphPart, error) {
 		}
 	}
 	if first := groups(data, size); first != nil {
-		data, lengths = part.merge(first, data, lengths, size)
+		data = part.merge(first, data, size)
+		if lengths != nil {
+			for k := range len(part.starts) - 1 {
+				ord := part.members[part.starts[k]]
+				lengths[k], norms[k] = lengths[ord], norms[ord]
+			}
+		}
 	}
 	for i, l := range lengths {
-		lengths[i] = sqrt32(longest - l)
+		lengths[i] = sqrt32(max(longest-l, 0))
 	}
 	part.c = newCodes(p, data)
-	part.c.extra = lengths
+	part.c.extra, part.c.norms = lengths, norms
 	workers := min(max(runtime.GOMAXPROCS(0)/2, 1), maxWorkers)
 	g, err := graph.Build(ctx, &part.c, p.M, p.EfConstruction, workers)
 	part.g = g
 	return part, err
 }
 
-// merge makes one node of the vectors with the same first one: it sets starts and members and returns the codes and lengths
-// of the nodes.
-func (part *graphPart) merge(first []uint32, data []byte, lengths []float32, size int) ([]byte, []float32) {
+// merge makes one node of the vectors with the same first one: it sets starts and members and returns the codes of the nodes.
+func (part *graphPart) merge(first []uint32, data []byte, size int) []byte {
 	nodes := 0
 	number := make([]uint32, len(first)) // of the node of a first vector
 	for i, f := range first {
 		if int(f) == i {
 			number[i] = uint32(nodes)
 			copy(data[nodes*size:], data[i*size:(i+1)*size])
-			if lengths != nil {
-				lengths[nodes] = lengths[i]
-			}
 			nodes++
 		}
 	}
@@ -104,10 +106,7 @@ func (part *graphPart) merge(first []uint32, data []byte, lengths []float32, siz
 		part.nodeOf[i] = number[f]
 		*at++
 	}
-	if lengths != nil {
-		lengths = lengths[:nodes]
-	}
-	return data[:nodes*size], lengths
+	return data[:nodes*size]
 }
 
 // vectors returns the vectors of a node as a list, or as one vector.

@@ -99,7 +99,7 @@ func (x *Index) verifyCodes(v []float32) error {
 	for i := range x.n {
 		rec := x.Record(i)
 		if x.p.Kind == Dense {
-			code, _ = appendCode(x.p, code[:0], rec, part.centre, v)
+			code, _, _ = appendCode(x.p, code[:0], rec, part.centre, v)
 		} else {
 			code = append(code[:0], rec...)
 		}

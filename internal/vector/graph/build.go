@@ -81,14 +81,15 @@ type edge struct {
 
 // worker is the memory of one goroutine of a build.
 type worker struct {
-	s     Searcher
-	cand  []edge
-	ids   []uint32
-	nodes []uint32
-	dist  []float32
-	kept  []edge
-	self  pointTarget
-	err   error
+	s      Searcher
+	cand   []edge
+	ids    []uint32
+	nodes  []uint32
+	dist   []float32
+	kept   []edge
+	others []edge
+	self   pointTarget
+	err    error
 }
 
 // pointTarget makes a node the target of a search.
@@ -181,7 +182,7 @@ func (b *builder) choose(w *worker, from, i int, chosen [][]edge) error {
 	level := b.level(i)
 	for l := len(b.layers) - 1; l >= 0; l-- {
 		layer := &b.layers[l]
-		ef := width
+		ef := buildWidth
 		if l <= level {
 			ef = b.efc
 		}
@@ -271,9 +272,11 @@ func (b *builder) between(w *worker, l *layer, a uint32, ids []uint32) []float32
 }
 
 // diverse appends to out those of w.cand, sorted by distance, that are nearer to their node than to every one taken before,
-// at most as many as a list of the layer holds. It uses up w.cand.
+// at most as many as a list of the layer holds. If they are few, the nearest of the others follow: where a few nodes lie
+// between all others, these would be the only way. It uses up w.cand.
 func (b *builder) diverse(w *worker, l *layer, out []edge) []edge {
 	taken := 0
+	w.others = w.others[:0]
 	for rest := w.cand; len(rest) > 0; {
 		c := rest[0]
 		rest = rest[1:]
@@ -290,9 +293,15 @@ func (b *builder) diverse(w *worker, l *layer, out []edge) []edge {
 			if !(d < rest[k].dist) {
 				rest[n] = rest[k]
 				n++
+			} else {
+				w.others = append(w.others, rest[k])
 			}
 		}
 		rest = rest[:n]
+	}
+	if few := b.g.M / 2; taken < few {
+		slices.SortFunc(w.others, nearer)
+		out = append(out, w.others[:min(few-taken, len(w.others))]...)
 	}
 	return out
 }

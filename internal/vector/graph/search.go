@@ -9,9 +9,20 @@ type Target interface {
 // Filter tells which nodes may be found.
 type Filter interface{ Accepts(node uint32) bool }
 
-// width is the number of candidates kept in the levels above the base. More than one, since clusters make the nearest node
-// of a sparse level a bad guide.
-const width = 4
+// buildWidth is the number of candidates that a build keeps in the levels above those of a node. More than one, since
+// clusters make the nearest node of a sparse level a bad guide.
+const buildWidth = 4
+
+// width is the number of candidates that a search for ef nodes keeps in the levels above the base: the more are looked for,
+// the more clusters they lie in.
+func width(ef int) int { return min(max(ef/16, buildWidth), 64) }
+
+// What a masked search looks through for each node: so many lists of rejected nodes at most, and none beyond its own
+// neighbours once it has so many accepted ones.
+const (
+	maxBridges = 256
+	enough     = 8
+)
 
 // checkEvery is the number of distances between two calls of a search's check.
 const checkEvery = 1024
@@ -167,7 +178,7 @@ func (s *Searcher) scan(t Target, ids, nodes []uint32, ef int) error {
 }
 
 // enter fills the beam with nodes of the base that are near the target.
-func (s *Searcher) enter(g *Graph, t Target) error {
+func (s *Searcher) enter(g *Graph, t Target, width int) error {
 	top := len(g.Upper)
 	if top == 0 {
 		// So few that all are compared, and none has to be expanded; but links lead nowhere new either.
@@ -216,7 +227,7 @@ func (s *Searcher) descend(nodes []uint32) {
 // distances computed since; its error ends the search. The nodes found are given by Len and At.
 func (g *Graph) Search(s *Searcher, t Target, ef int, check func(n int) error) error {
 	s.begin(g.N, check)
-	err := s.enter(g, t)
+	err := s.enter(g, t, width(ef))
 	if err == nil {
 		err = s.explore(t, g.Base, 2*g.M, g.N, nil, max(ef, 1))
 	}
@@ -230,13 +241,15 @@ func (g *Graph) Search(s *Searcher, t Target, ef int, check func(n int) error) e
 //
 // Only accepted nodes are candidates. Where a neighbour is rejected, the search looks through it at its own neighbours, as
 // does ACORN (Patel et al., "ACORN: Performant and Predicate-Agnostic Search Over Vector Embeddings and Structured Data",
-// https://arxiv.org/abs/2403.04871), until it has as many as a list holds. So the accepted nodes stay connected as long as
-// a node has several of them within two steps.
+// https://arxiv.org/abs/2403.04871), until it has as many as a list holds; and farther where that gives hardly any, so that
+// accepted nodes stay connected where they are rare.
 func (g *Graph) SearchMasked(s *Searcher, t Target, ef int, f Filter, seeds []uint32, check func(n int) error) error {
 	s.begin(g.N, check)
-	err := s.enter(g, t)
+	ef = max(ef, 1)
+	entries := width(2 * ef)
+	err := s.enter(g, t, entries)
 	if err == nil {
-		err = s.exploreMasked(g, t, max(ef, 1)+width, f, seeds)
+		err = s.exploreMasked(g, t, ef+entries, f, seeds)
 	}
 	s.forget()
 	s.check = nil
@@ -247,7 +260,7 @@ func (g *Graph) SearchMasked(s *Searcher, t Target, ef int, f Filter, seeds []ui
 			n++
 		}
 	}
-	s.beam = s.beam[:min(n, max(ef, 1))]
+	s.beam = s.beam[:min(n, ef)]
 	return err
 }
 
@@ -300,9 +313,11 @@ func (s *Searcher) exploreMasked(g *Graph, t Target, ef int, f Filter, seeds []u
 				s.bridges = append(s.bridges, u)
 			}
 		}
-		for _, b := range s.bridges {
-			if len(s.ids) >= degree {
-				break
+		near := len(s.bridges)
+		for i := 0; i < min(len(s.bridges), maxBridges) && len(s.ids) < degree && (i < near || len(s.ids) < enough); i++ {
+			b := s.bridges[i]
+			if i >= near && s.has(b) {
+				continue
 			}
 			s.mark(b)
 			s.Visited++
@@ -310,9 +325,13 @@ func (s *Searcher) exploreMasked(g *Graph, t Target, ef int, f Filter, seeds []u
 				if int(u) >= g.N {
 					break
 				}
-				if !s.has(u) && f.Accepts(u) {
+				switch {
+				case s.has(u):
+				case f.Accepts(u):
 					s.mark(u)
 					s.ids = append(s.ids, u)
+				case len(s.bridges) < maxBridges:
+					s.bridges = append(s.bridges, u)
 				}
 			}
 		}
