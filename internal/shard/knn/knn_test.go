@@ -427,7 +427,7 @@ func TestExactSearchEqualsBruteForceInEveryLayout(t *testing.T) {
 func load(t *testing.T, r *rand.Rand, n int) (*shard.Shard, func(i int) []float32) {
 	t.Helper()
 	ctx := context.Background()
-	sch := parse(t, `index t { field id: text<raw> [indexed, fast, primary]  field n: i64 [fast]  field v: dense_vector<16> [indexed<metric: cosine>] }`)
+	sch := parse(t, `index t { field id: text<raw> [indexed, fast, primary]  field n: i64 [fast]  field v: dense_vector<16> [indexed<metric: cosine, m: 8, ef_construction: 40>] }`)
 	s, err := shard.Open(ctx, shard.Config{Dir: t.TempDir(), Schema: sch, NoBackground: true})
 	if err != nil {
 		t.Fatal(err)
@@ -466,7 +466,7 @@ func load(t *testing.T, r *rand.Rand, n int) (*shard.Shard, func(i int) []float3
 func TestPlannerChoosesByMeasuredSelectivityAndNeverReturnsWhatTheFilterExcludes(t *testing.T) {
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(9, 9))
-	const n = 20_000
+	const n = 8_000
 	s, vec := load(t, r, n)
 	var dead []shard.Op
 	for i := 0; i < n; i += 50 {
@@ -534,7 +534,7 @@ func TestPlannerChoosesByMeasuredSelectivityAndNeverReturnsWhatTheFilterExcludes
 func TestRecallIsMeasuredOnLiveDocuments(t *testing.T) {
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(5, 5))
-	s, _ := load(t, r, 6000)
+	s, _ := load(t, r, 4500)
 	measure := func(k, samples int) *knn.RecallResult {
 		t.Helper()
 		snap := s.Snapshot()
@@ -549,8 +549,8 @@ func TestRecallIsMeasuredOnLiveDocuments(t *testing.T) {
 		t.Errorf("recall is %+v", res)
 	}
 	var dead []shard.Op
-	for i := range 6000 {
-		if i != 17 && i != 4000 && i != 5999 {
+	for i := range 4500 {
+		if i != 17 && i != 4000 && i != 4499 {
 			dead = append(dead, shard.Op{Key: fmt.Sprintf("k%06d", i), Delete: true})
 		}
 	}
@@ -612,7 +612,7 @@ func TestBadVectorsAreRefusedWithTheFieldAndTheReason(t *testing.T) {
 
 func TestSearchEndsWithItsContext(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	s, vec := load(t, r, 5000)
+	s, vec := load(t, r, 4200)
 	snap := s.Snapshot()
 	defer snap.Release()
 	why := errors.New("the caller left")
