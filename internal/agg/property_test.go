@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"strconv"
 	"testing"
@@ -121,9 +122,9 @@ func parseAnswer(t testing.TB, b []byte) any {
 // Answers equal the oracle's, and states that were split, sent and merged in any order equal the whole one to the last byte.
 func TestAnswersEqualOracleAndDoNotDependOnTheSplit(t *testing.T) {
 	shapes := []shape{{}, {multi: true, missing: true}, {wide: true}, {wide: true, multi: true, missing: true}, {extreme: true, multi: true, missing: true}, {extreme: true, wide: true}}
-	rounds := 16
-	if testing.Short() {
-		rounds = 6
+	rounds := 10
+	if os.Getenv("WEFT_LONG") != "" {
+		rounds = 400
 	}
 	for i, s := range shapes {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"math/big"
@@ -17,8 +16,6 @@ import (
 
 	"github.com/weft-search/weft/internal/schema"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 func specsOf(t testing.TB, text string) []Spec {
 	t.Helper()
@@ -474,7 +471,7 @@ func TestGolden(t *testing.T) {
 	specs, s := goldenState(t)
 	for name, got := range map[string][]byte{"state-v1.bin": s.AppendBinary(nil), "state-v1.json": append(s.AppendPartials(nil), '\n'), "answer.json": append(s.Finish().AppendJSON(nil), '\n')} {
 		path := filepath.Join("testdata", name)
-		if *update {
+		if os.Getenv("WEFT_REWRITE") != "" {
 			if err := os.WriteFile(path, got, 0o644); err != nil {
 				t.Fatal(err)
 			}
