@@ -134,7 +134,7 @@ func (s *searchCmd) request(q string) client.Search {
 		req.TrackTotal = s.TrackTotal
 	}
 	if len(s.Highlight) > 0 {
-		req.Highlight = &client.Highlight{Fields: s.Highlight, Pre: markOpen, Post: markClose}
+		req.Highlight = &client.Highlight{Fields: s.Highlight, Pre: markOpen, Post: markClose, Escape: "none"}
 	}
 	return req
 }

@@ -44,6 +44,7 @@ type Highlight struct {
 	Fields []string `json:"fields"`
 	Pre    string   `json:"pre"`
 	Post   string   `json:"post"`
+	Escape string   `json:"escape,omitempty"` // html or none
 }
 
 // Hit is one document of an answer.

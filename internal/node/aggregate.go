@@ -21,7 +21,7 @@ func (x *execution) aggregate(ctx context.Context, reply *api.SearchReply) *api.
 	if prob != nil && prob.Code == api.Timeout && x.req.AllowPartial == api.Yes {
 		x.partial, prob = true, nil
 		reply.Facets, reply.Aggs = nil, nil
-		reply.Notes = append(reply.Notes, "timeout_ms passed before the facets and aggregations were made; the reply has none")
+		x.note("timeout_ms passed before the facets and aggregations were made; the reply has none")
 	}
 	return prob
 }

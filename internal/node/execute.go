@@ -35,7 +35,7 @@ type execution struct {
 	pick      selector
 	sort      []exec.SortKey
 	sortTypes []schema.Type // of the fields of sort
-	marked    []int         // fields to highlight
+	marked    []string      // fields to highlight
 	page      page
 	stats     *score.Stats // to score with; nil: those of the leaves
 	trace     *exec.Trace  // nil: not wanted
@@ -107,7 +107,7 @@ func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*a
 			return nil, api.NewProblem(api.ScoreOverflow, "the boosts of the query make a score that no number can hold").On("q")
 		}
 	}
-	reply := &api.SearchReply{Total: x.rank.total, Relation: x.rank.relation, DFS: req.DFS, Notes: x.rank.notes}
+	reply := &api.SearchReply{Total: x.rank.total, Relation: x.rank.relation, DFS: req.DFS}
 	if req.Total == api.TotalNone {
 		reply.Total, reply.Relation = 0, api.RelationNone
 	}
@@ -122,7 +122,7 @@ func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*a
 		return nil, prob
 	}
 	x.watch.lap(stageFetch)
-	marks, prob := x.highlight(ctx, fetched)
+	marks, prob := x.highlight(ctx)
 	if prob != nil {
 		return nil, prob
 	}
@@ -137,7 +137,7 @@ func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*a
 		// How far the search came is not known by document, so none is counted as covered.
 		outcome.Outcome = api.TimedOut
 		reply.Coverage = api.Coverage{DocsTotal: x.snap.Docs()}
-		reply.Notes = append(reply.Notes, "timeout_ms passed before the whole index was searched; hits and total speak of what was reached")
+		x.note("timeout_ms passed before the whole index was searched; hits and total speak of what was reached")
 	}
 	reply.Shards.Count(outcome)
 	if prob := floor(reply, req.MinCoverage); prob != nil {
@@ -146,6 +146,7 @@ func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*a
 	if prob := x.next(ctx, reply); prob != nil {
 		return nil, prob
 	}
+	reply.Notes = x.rank.notes
 	x.render(reply, sources, marks, trees)
 	x.watch.lap(stageRender)
 	reply.Timings = x.watch.laps

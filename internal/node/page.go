@@ -132,7 +132,7 @@ func (x *execution) next(ctx context.Context, reply *api.SearchReply) *api.Probl
 	}
 	var ok bool
 	if reply.Next, ok = c.Encode(); !ok {
-		reply.Notes = append(reply.Notes, fmt.Sprintf("more hits follow, but a cursor to them would be longer than %d characters", cursor.MaxText))
+		x.note(fmt.Sprintf("more hits follow, but a cursor to them would be longer than %d characters", cursor.MaxText))
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func TestBadSearches(t *testing.T) {
 		{"filter=plain:>1", api.FieldNotFast, "plain", none},
 		{"filter=(", api.InvalidQuery, "filter", none},
 		{"highlight=nope", api.UnknownField, "nope", none},
-		{"highlight=n", api.FieldNotSearchable, "n", none},
+		{"highlight=n", api.InvalidField, "n", none},
 		{"after=zzz", api.InvalidCursor, "after", none},
 		{"limit=10000&offset=1", api.InvalidParameter, "offset", 10_000},
 		{"explain=true&limit=101", api.InvalidParameter, "limit", maxExplained},

@@ -421,7 +421,7 @@ func (k *key) compare(a, b *modelDoc) int {
 func TestOrdersAndPagesAgainstTheModel(t *testing.T) {
 	m := newModel(t, 2)
 	m.fill(120)
-	for round := range 80 {
+	for round := range 50 {
 		body := map[string]any{"fields": []string{}, "limit": 1000}
 		if round%2 > 0 {
 			body["q"] = modelWords[m.rng.IntN(3)]
@@ -509,7 +509,7 @@ func TestPagesHoldStillUnderWrites(t *testing.T) {
 		}
 		before := m.find(body)
 		touched := map[string]bool{}
-		body["limit"] = 7
+		body["limit"] = 11
 		var paged []string
 		scores := map[string]json.Number{}
 		for page := 0; ; page++ {
@@ -522,18 +522,18 @@ func TestPagesHoldStillUnderWrites(t *testing.T) {
 				break
 			}
 			body["after"] = got.Next
-			for range 5 {
-				fresh := fmt.Sprintf("n%03d-%d", m.rng.IntN(1000), page)
-				m.write(fresh)
-				old := fmt.Sprintf("d%03d", m.rng.IntN(150))
-				if m.rng.IntN(2) > 0 {
-					m.write(old)
-				} else {
-					m.remove(old)
-				}
-				touched[fresh], touched[old] = true, true
+			var writes []string
+			for range 4 {
+				writes = append(writes, fmt.Sprintf("n%03d-%d", m.rng.IntN(1000), page), fmt.Sprintf("d%03d", m.rng.IntN(150)))
 			}
-			if page%3 == 2 {
+			gone := fmt.Sprintf("d%03d", m.rng.IntN(150))
+			touched[gone] = true
+			for _, id := range writes {
+				touched[id] = true
+			}
+			m.write(writes...)
+			m.remove(gone)
+			if page%5 == 2 {
 				m.flush()
 			}
 		}

@@ -163,8 +163,8 @@ func TestParseSearch(t *testing.T) {
 		})},
 		{"fusion", "fusion=weighted&weights=0.25,2&pool=50", `{"fusion":"weighted","weights":[0.25,2],"pool":50}`, with(func(r *SearchRequest) { r.Fusion, r.Weights, r.Pool = Weighted, [2]float32{0.25, 2}, 50 })},
 		{"highlight", "highlight=title", `{"highlight":["title"]}`, marks(func(*Highlight) {})},
-		{"highlight options", "", `{"highlight":{"fields":["a","*"],"fragment_size":40,"fragments":1,"pre":"[","post":"","escape":"html"}}`, marks(func(h *Highlight) {
-			*h = Highlight{Fields: []string{"a", "*"}, FragmentSize: 40, Fragments: 1, Pre: "[", EscapeHTML: true}
+		{"highlight options", "", `{"highlight":{"fields":["a","*"],"fragment_size":40,"fragments":1,"pre":"[","post":"","escape":"none"}}`, marks(func(h *Highlight) {
+			*h = Highlight{Fields: []string{"a", "*"}, FragmentSize: 40, Fragments: 1, Pre: "[", Raw: true}
 		})},
 		{"explain", "explain=true&profile=true", `{"explain":true,"profile":true}`, with(func(r *SearchRequest) { r.Explain, r.Profile = true, true })},
 	}
@@ -356,6 +356,8 @@ func TestParseSearchRefuses(t *testing.T) {
 		{`{"knn":{"field":"v","vector":[1],"k":3},"knn_k":4}`, RepeatedParameter, "knn_k", 0, 0},
 		{`{"weights":[1,"2"]}`, InvalidParameter, "weights", 0, 11},
 		{`{"highlight":{"fields":["a"],"fragments":0}}`, InvalidParameter, "highlight", 0, 13},
+		{`{"highlight":{"fields":["a"],"fragment_size":19}}`, InvalidParameter, "highlight", 0, 13},
+		{`{"highlight":{"fields":["a"],"pre":"` + strings.Repeat("x", 257) + `"}}`, InvalidParameter, "highlight", 0, 13},
 		{`{"highlight":{"fields":["a"],"fragment_size":10001}}`, InvalidParameter, "highlight", 0, 13},
 		{`{"highlight":{"fields":["a"],"escape":"xml"}}`, InvalidParameter, "highlight", 0, 13},
 		{`{"highlight":{"fields":["a"],"style":1}}`, UnknownParameter, "highlight", 0, 13},

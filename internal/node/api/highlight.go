@@ -6,24 +6,24 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/weft-search/weft/internal/highlight"
 )
 
 // Highlight says which parts of the hits' texts to show with the words marked that the query found.
 type Highlight struct {
 	Fields       []string // "*" stands for every stored text field that the query searches
-	FragmentSize int      // characters of a fragment, about
+	FragmentSize int      // bytes of a fragment at most
 	Fragments    int      // of each field, the best ones
 	Pre, Post    string   // around what was found
-	EscapeHTML   bool     // the text, not Pre and Post, is escaped for HTML
+	Raw          bool     // the text is not escaped for HTML
 }
 
 // Defaults and limits of highlighting.
 const (
-	DefaultFragmentSize = 150
-	DefaultFragments    = 3
+	DefaultFragmentSize = highlight.DefaultBytes
+	DefaultFragments    = highlight.DefaultFragments
 	MaxFragmentSize     = 10_000
-	MaxFragments        = 100
-	maxTagBytes         = 256
 )
 
 // EveryField is the name in Highlight.Fields that stands for every field.
@@ -57,9 +57,9 @@ func (p *parsing) setHighlight(v value) *Problem {
 			case "fields":
 				prob = list(v)
 			case "fragment_size":
-				h.FragmentSize, prob = intOf("highlight", member, v, 1, MaxFragmentSize)
+				h.FragmentSize, prob = intOf("highlight", member, v, highlight.MinBytes, MaxFragmentSize)
 			case "fragments":
-				h.Fragments, prob = intOf("highlight", member, v, 1, MaxFragments)
+				h.Fragments, prob = intOf("highlight", member, v, 1, highlight.MaxFragments)
 			case "pre":
 				h.Pre, prob = tagOf(member, v)
 			case "post":
@@ -69,7 +69,7 @@ func (p *parsing) setHighlight(v value) *Problem {
 				if s, prob = stringOf("highlight", member, v); prob == nil && s != "html" && s != "none" {
 					return badParam("highlight", "escape is html or none")
 				}
-				h.EscapeHTML = s == "html"
+				h.Raw = s == "none"
 			default:
 				return unknownMember("highlight", member, "the object")
 			}
@@ -95,8 +95,8 @@ func tagOf(member string, v jsontext.Value) (string, *Problem) {
 		return "", badParam("highlight", member+" is a string")
 	}
 	s := unquote(v)
-	if len(s) > maxTagBytes || !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
-		return "", badParam("highlight", fmt.Sprintf("%s is a text of at most %d bytes", member, maxTagBytes)).Within(maxTagBytes)
+	if len(s) > highlight.MaxMarkBytes || !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+		return "", badParam("highlight", fmt.Sprintf("%s is a text of at most %d bytes", member, highlight.MaxMarkBytes)).Within(highlight.MaxMarkBytes)
 	}
 	return s, nil
 }
