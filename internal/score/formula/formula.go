@@ -9,13 +9,18 @@
 //		err := b.Eval(scores[:n])
 //	}
 //
-// The language, with its limits, is in contracts/coordinated-search.md; the grammar is this:
+// The grammar:
 //
 //	formula = operand { binary operand }
 //	operand = { unary } primary
 //	primary = number | constant | name | "{" any but "}" "}" | "(" formula ")" | function "(" formula "," formula ")"
 //	binary  = "+" | "-" | "*" | "/" | "^" | "min" | "max" | "atan2"
-//	unary   = "+" | "-" | "abs" | "signum" | "sqrt" | …
+//	unary   = "+" | "-" | "abs" | "signum" | "sqrt" | "cbrt" | "exp" | "expm1" | "ln" | "log" | "log2" | "log10" | "log1p" | "sin" | "cos"
+//	          | "tan" | "asin" | "acos" | "atan" | "sinh" | "cosh" | "tanh" | "asinh" | "acosh" | "atanh" | "floor" | "ceil" | "round"
+//	          | "trunc" | "fract"
+//
+// Constants are PI, TAU and E or e. A number is digits with at most one point. A name is a letter or _ and then letters, digits and _; in braces it is
+// anything, also a word of the language. signum(+0) is 1 and signum(-0) is −1; round takes halves away from zero; log is ln.
 //
 // Unary operators bind tightest (-x^2 is (−x)²), then ^, then /, then *, then -, then + with min, max and atan2; equal ones go from left to
 // right (2^3^2 is 64). So a*b/c is a·(b/c) and a+b-c is a+(b−c). One rule more: among equals, a + or * that stands between two literals
