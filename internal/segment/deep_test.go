@@ -53,7 +53,7 @@ func deepModel() *model {
 		if i%2 == 1 {
 			d.strs[4] = []string{fmt.Sprintf("v%02d", i%40)}
 		}
-		if i%3 == 0 {
+		if i%3 == 0 && i < 600 {
 			d.vecs = randomVectors(vecs)
 		}
 		m.docs = append(m.docs, d)

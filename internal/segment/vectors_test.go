@@ -102,15 +102,19 @@ func (s *recordSlice) Record(ord int) []byte { return s.recs[ord] }
 
 // records encodes the values of a field.
 func (m *model) records(f modelField) *recordSlice {
+	var encode func(v []byte) []byte
+	if f.kind == 'p' {
+		p := f.sparseParams()
+		encode = func(v []byte) []byte { return sparse.Encode(p, nil, v) }
+	} else {
+		p := f.params()
+		encode = func(v []byte) []byte { return vector.Encode(p, nil, v) }
+	}
 	s := &recordSlice{}
 	for i := range m.docs {
 		for _, v := range m.docs[i].vecs[f.meta.ID] {
 			s.docs = append(s.docs, uint32(i))
-			if f.kind == 'p' {
-				s.recs = append(s.recs, sparse.Encode(f.sparseParams(), nil, v))
-			} else {
-				s.recs = append(s.recs, vector.Encode(f.params(), nil, v))
-			}
+			s.recs = append(s.recs, encode(v))
 		}
 	}
 	return s
@@ -208,12 +212,12 @@ func TestMergeRefusesOtherVectors(t *testing.T) {
 
 // A merge with a graph, under deaths, gives the bytes that the live documents give at once.
 func TestMergeOfGraphIsFresh(t *testing.T) {
-	const n = 4500
+	const n = 4100
 	rng := rand.New(rand.NewPCG(32, 1))
-	f := modelField{meta: FieldMeta{ID: 1, Name: "v"}, kind: 'v', decl: "dense_vector<8> [indexed<m: 8, ef_construction: 16>]"}
+	f := modelField{meta: FieldMeta{ID: 1, Name: "v"}, kind: 'v', decl: "dense_vector<4> [indexed<m: 4, ef_construction: 8>]"}
 	m := &model{fields: []modelField{f}}
 	for i := range n {
-		v := make([]float32, 8)
+		v := make([]float32, 4)
 		for j := range v {
 			v[j] = float32(rng.NormFloat64())
 		}
