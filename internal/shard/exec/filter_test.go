@@ -182,7 +182,7 @@ func checkValue(k SortKey, v SortValue, h Hit, want ranked) error {
 func TestFiltersAndOrdersEqualBruteForce(t *testing.T) {
 	seeds, queries := 6, 40
 	if testing.Short() || raceEnabled {
-		seeds, queries = 5, 20
+		seeds, queries = 4, 15
 	}
 	if n, err := strconv.Atoi(os.Getenv("WEFT_EXEC_SEEDS")); err == nil {
 		seeds, queries = n, 150
@@ -314,7 +314,7 @@ func matched(leaves []Leaf, m *MatchSet) []string {
 // withDead is the same segment, by identity too, with other deletes.
 func (l *segLeaf) withDead(dead map[int]bool) *segLeaf {
 	out := *l
-	out.m = newMemLeaf(l.m.docs, dead, true)
+	out.m = newMemLeaf(l.m.docs, dead, true) // sorted by key as the segment is
 	return &out
 }
 
@@ -483,7 +483,11 @@ func TestFiltersChangeNoStatistics(t *testing.T) {
 // TestPagesAreCutFromOneRanking pages through a ranking while other documents come and go: those that stay appear once, in order.
 func TestPagesAreCutFromOneRanking(t *testing.T) {
 	sch, an := testSchema(), testAnalyzers(t)
-	for seed := range 40 {
+	seeds := 40
+	if raceEnabled {
+		seeds = 8
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(uint64(seed), 3))
 		docs := randomDocs(r, 400)
 		steady, fleeting := docs[:250], docs[250:]
