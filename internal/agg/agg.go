@@ -84,7 +84,7 @@ const (
 // Options bound the states of a plan. A zero member means its default.
 type Options struct {
 	Buckets    int // DefaultBuckets
-	StateBytes int // DefaultStateBytes
+	StateBytes int // DefaultStateBytes; a merge may take as much again, and the collection of a leaf some 50 MB besides
 	// AllowUnknown takes a field that the schema lacks for one without values. It is for the shards of an index that grows fields
 	// from documents: one that has not seen the field yet has nothing to add.
 	AllowUnknown bool

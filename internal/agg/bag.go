@@ -50,21 +50,22 @@ type bag struct {
 	scratch  []uint64
 }
 
-// newBag returns a bag for about docs documents of the reader's leaf.
-func newBag(n *node, r *reader, slots int, docs uint64) *bag {
-	b := &bag{n: n, str: r.str, slots: slots, most: n.opts.pending, pend: make([][]uint64, slots), groups: make([]*group, slots)}
+// newBag returns a bag for about docs documents of the reader's leaf, one of share that work at the same time.
+func newBag(n *node, r *reader, slots int, docs uint64, share int) *bag {
+	table := uint64(max(1, n.opts.table/share))
+	b := &bag{n: n, str: r.str, slots: slots, most: max(1, n.opts.pending/share), pend: make([][]uint64, slots), groups: make([]*group, slots)}
 	lo, hi, ok := r.span()
 	b.key = newKeyer(n, lo, hi, ok, docs)
-	if lo, hi, ok = b.key.span(lo, hi, ok); ok && hi-lo < uint64(n.opts.table) {
+	if lo, hi, ok = b.key.span(lo, hi, ok); ok && hi-lo < table {
 		b.lo, b.span = lo, hi-lo+1
-		if size := uint64(slots) * b.span; size <= uint64(n.opts.table) && size <= max(tableFew, docs*tableSparse) {
+		if size := uint64(slots) * b.span; size <= table && size <= max(tableFew, docs*tableSparse) {
 			b.table = make([]uint32, size)
 		}
 	}
 	switch n.spec.Kind {
 	case Cardinality:
 		values, _ := n.exact()
-		b.sketches, b.most = make([]*hyperloglog.Sketch, slots), min(max(slots*values, pendingSketch), n.opts.pending)
+		b.sketches, b.most = make([]*hyperloglog.Sketch, slots), min(max(slots*values, pendingSketch), b.most)
 	case Range:
 		b.segs = make([]uint64, len(n.segs.in))
 	}

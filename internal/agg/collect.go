@@ -81,11 +81,13 @@ func (r *run) blocks(fn func(b int) error) error {
 	return nil
 }
 
-func newCollector(n *node, rd *reader, slots int, docs uint64) collector {
+// newCollector returns a collector for about docs documents. share is the number of collectors at work at the same time, which
+// share what one may take.
+func newCollector(n *node, rd *reader, slots int, docs uint64, share int) collector {
 	if n.spec.Kind == Stats {
 		return newSums(n, slots)
 	}
-	return newBag(n, rd, slots, docs)
+	return newBag(n, rd, slots, docs, share)
 }
 
 func (r *run) node(n *node) (part, error) {
@@ -94,7 +96,7 @@ func (r *run) node(n *node) (part, error) {
 	if rd == nil || docs == 0 {
 		return nil, nil
 	}
-	c := newCollector(n, rd, 1, docs)
+	c := newCollector(n, rd, 1, docs, 1)
 	var in rows
 	err := r.blocks(func(b int) error {
 		rd.read(b, &r.sel, &in)
@@ -129,7 +131,7 @@ func (r *run) node(n *node) (part, error) {
 func (r *run) subs(n *node, rd *reader, key *keyer, g *group) error {
 	size := keyBytes
 	for _, sub := range n.subs {
-		if size += keyBytes; sub.spec.Kind == Stats {
+		if size += slotBytes; sub.spec.Kind == Stats {
 			size += statsBytes
 		}
 	}
@@ -145,7 +147,7 @@ func (r *run) subs(n *node, rd *reader, key *keyer, g *group) error {
 	children := make([]child, len(n.subs))
 	for i, sub := range n.subs {
 		if rd := newReader(r.leaf, sub); rd != nil {
-			children[i] = child{rd: rd, c: newCollector(sub, rd, slots, g.total())}
+			children[i] = child{rd: rd, c: newCollector(sub, rd, slots, g.total(), len(n.subs))}
 			if set, all := narrow(r.leaf, sub, nil, true); !all {
 				if children[i].set = set; set == nil {
 					children[i].set = []uint64{}

@@ -25,6 +25,7 @@ const (
 	keyBytes   = 16 // a bucket, or a distinct value
 	textBytes  = 32 // besides, with the text itself, for text
 	statsBytes = 160
+	slotBytes  = 48 // the place of an aggregation in a bucket, and what it takes to fill it
 )
 
 // group is the state of terms, histograms, ranges, filters and percentiles: how many documents (or, for percentiles, values) have
@@ -44,6 +45,7 @@ func (g *group) bytes(n *node) int {
 		size += textBytes + len(s)
 	}
 	for _, subs := range g.subs {
+		size += slotBytes * len(subs)
 		for i, p := range subs {
 			if p != nil {
 				size += p.bytes(n.subs[i])

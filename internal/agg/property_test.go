@@ -162,6 +162,9 @@ func TestAnswersEqualOracleAndDoNotDependOnTheSplit(t *testing.T) {
 				if got := states[0].Finish().AppendJSON(nil); !bytes.Equal(got, answer) {
 					t.Fatalf("round %d: merged answer\n%s\nand whole answer\n%s", round, got, answer)
 				}
+				if states[0].size != one.size {
+					t.Fatalf("round %d: the merged state is reckoned at %d bytes and the whole one at %d", round, states[0].size, one.size)
+				}
 				if got := states[0].AppendBinary(nil); len(docs) > 0 && !bytes.Equal(got, whole) {
 					t.Fatalf("round %d: the merged state differs from the whole one", round)
 				}

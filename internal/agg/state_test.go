@@ -599,3 +599,19 @@ func TestFormatExample(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// However many aggregations stand in a bucket, together they get no more room for counters than one would.
+func TestCollectorsShareTheirRoom(t *testing.T) {
+	p := bindTest(t, specsOf(t, "a:terms(t)"), Options{})
+	dict := make([]string, 1_000_000)
+	for i := range dict {
+		dict[i] = fmt.Sprintf("%07d", i)
+	}
+	rd := newReader(&memLeaf{docs: ints(1), dict: dict}, p.nodes[0])
+	for _, share := range []int{1, 4, 5, 63} {
+		b := newBag(p.nodes[0], rd, 1, 1<<40, share)
+		if len(b.table)*share > tableMost || (share <= 4) != (b.table != nil) || cap(b.pend[0])*share > pendingMost+share*ColumnBlock {
+			t.Errorf("one of %d has %d counters and room for %d keys", share, len(b.table), cap(b.pend[0]))
+		}
+	}
+}

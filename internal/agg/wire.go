@@ -418,7 +418,7 @@ func (d *decoder) group(n *node) part {
 			d.fail("its counts are too large")
 		}
 		g.counts[i] = c + 1
-		if len(n.subs) > 0 && d.err == nil {
+		if d.spend(slotBytes * len(n.subs)); len(n.subs) > 0 && d.err == nil {
 			g.subs[i] = make([]part, len(n.subs))
 			for k, sub := range n.subs {
 				g.subs[i][k] = d.part(sub)
