@@ -32,35 +32,56 @@ import (
 // there: Bachrach et al., "Speeding Up the Xbox Recommender System Using a Euclidean Transformation for Inner-Product
 // Spaces" (RecSys 2014), section 3.2.
 //
+// Where eight bits do not tell near vectors apart, as in clusters that are small beside their distances, codes are fine: Dim
+// more signed bytes w follow, and component j is about centre[j] + scale·(u[j] + w[j]/254). u·uq is then the dot product of
+// those sums. Such a section is searched more slowly, but not less well.
+//
 // The codes of bit vectors are the vectors, their distance is Hamming's.
 
 // codeHead is the number of bytes before the components of a code.
 const codeHead = 8
 
 // codeSize is the number of bytes of a code.
-func (p Params) codeSize() int {
-	if p.Kind == Binary {
+func (p Params) codeSize(fine bool) int {
+	switch {
+	case p.Kind == Binary:
 		return p.Dim / 8
+	case fine:
+		return align8(codeHead + 2*p.Dim)
+	default:
+		return align8(codeHead + p.Dim)
 	}
-	return align8(codeHead + p.Dim)
 }
+
+// fineUnits is the number of units of w in one of u.
+const fineUnits = 254
 
 // codes is the codes of the nodes of a graph.
 type codes struct {
 	p    Params
+	fine bool
 	size int
 	data []byte
 	ints []int8 // data from the components of the first code on
-	// Only while a graph of dot products is built: the squared length of each node's scale·u, and the component added to it.
+	// Only while a graph of dot products is built: the squared length of what each code stands for, and the component added.
 	norms, extra []float32
 }
 
-func newCodes(p Params, data []byte) codes {
-	c := codes{p: p, size: p.codeSize(), data: data}
+func newCodes(p Params, fine bool, data []byte) codes {
+	c := codes{p: p, fine: fine, size: p.codeSize(fine), data: data}
 	if p.Kind == Dense && len(data) > 0 {
 		c.ints = kernel.Int8s(data[codeHead:])
 	}
 	return c
+}
+
+// parts is the signed bytes of a code: u, and w if codes are fine.
+func (c *codes) parts(code []byte) []int8 {
+	n := c.p.Dim
+	if c.fine {
+		n *= 2
+	}
+	return kernel.Int8s(code[codeHead:][:n])
 }
 
 // Len implements graph.Points.
@@ -74,6 +95,42 @@ func codeBias(code []byte) float32  { return math.Float32frombits(le.Uint32(code
 // batch is the number of dot products computed at once.
 const batch = 64
 
+// dots sets out to the dot products of the signed bytes of a code and those of nodes.
+func (c *codes) dots(parts []int8, ids []uint32, out []float32) {
+	var coarse [batch]int32
+	for len(ids) > 0 {
+		n := min(len(ids), batch)
+		kernel.DotI8List(parts[:c.p.Dim], c.ints, c.size, ids[:n], coarse[:n])
+		if c.fine {
+			c.refine(parts, ids[:n], coarse[:n], out)
+		} else {
+			for i, d := range coarse[:n] {
+				out[i] = float32(d)
+			}
+		}
+		ids, out = ids[n:], out[n:]
+	}
+}
+
+// refine adds the products with w to dot products of u.
+func (c *codes) refine(parts []int8, ids []uint32, coarse []int32, out []float32) {
+	u, w := parts[:c.p.Dim], parts[c.p.Dim:]
+	var uw, wu, ww [batch]int32
+	n := len(ids)
+	kernel.DotI8List(u, c.ints[c.p.Dim:], c.size, ids, uw[:n])
+	kernel.DotI8List(w, c.ints, c.size, ids, wu[:n])
+	kernel.DotI8List(w, c.ints[c.p.Dim:], c.size, ids, ww[:n])
+	for i, d := range coarse {
+		out[i] = fineDot(d, uw[i], wu[i], ww[i])
+	}
+}
+
+// fineDot is the dot product of sums u + w/fineUnits. Up to the division all is exact.
+func fineDot(uu, uw, wu, ww int32) float32 {
+	units := (int64(uu)*fineUnits+int64(uw)+int64(wu))*fineUnits + int64(ww)
+	return float32(float64(units) / (fineUnits * fineUnits))
+}
+
 // Between implements graph.Points. Every product is rounded by itself, so that no machine fuses it with a sum.
 func (c *codes) Between(a uint32, ids []uint32, out []float32) {
 	code := c.at(a)
@@ -81,22 +138,17 @@ func (c *codes) Between(a uint32, ids []uint32, out []float32) {
 		hamming(c, code, ids, out)
 		return
 	}
-	twice, norm, u := 2*codeScale(code), codeBias(code), kernel.Int8s(code[codeHead:][:c.p.Dim])
-	var dots [batch]int32
-	for len(ids) > 0 {
-		n := min(len(ids), batch)
-		kernel.DotI8List(u, c.ints, c.size, ids[:n], dots[:n])
-		for i, id := range ids[:n] {
-			v := c.data[int(id)*c.size:]
-			cross := float32(twice * float32(codeScale(v)*float32(dots[i])))
-			if c.extra == nil {
-				out[i] = norm + codeBias(v) - cross
-			} else {
-				x := c.extra[a] - c.extra[id]
-				out[i] = c.norms[a] + c.norms[id] - cross + float32(x*x)
-			}
+	c.dots(c.parts(code), ids, out)
+	twice, norm := 2*codeScale(code), codeBias(code)
+	for i, id := range ids {
+		v := c.data[int(id)*c.size:]
+		cross := float32(twice * float32(codeScale(v)*out[i]))
+		if c.extra == nil {
+			out[i] = norm + codeBias(v) - cross
+		} else {
+			x := c.extra[a] - c.extra[id]
+			out[i] = c.norms[a] + c.norms[id] - cross + float32(x*x)
 		}
-		ids, out = ids[n:], out[n:]
 	}
 }
 
@@ -121,15 +173,10 @@ func (t *codeTarget) Distances(ids []uint32, out []float32) {
 		hamming(c, t.bits, ids, out)
 		return
 	}
-	var dots [batch]int32
-	for len(ids) > 0 {
-		n := min(len(ids), batch)
-		kernel.DotI8List(t.u, c.ints, c.size, ids[:n], dots[:n])
-		for i, id := range ids[:n] {
-			v := c.data[int(id)*c.size:]
-			out[i] = float32(t.a*codeBias(v)) - float32(t.b*float32(codeScale(v)*float32(dots[i])))
-		}
-		ids, out = ids[n:], out[n:]
+	c.dots(t.u, ids, out)
+	for i, id := range ids {
+		v := c.data[int(id)*c.size:]
+		out[i] = float32(t.a*codeBias(v)) - float32(t.b*float32(codeScale(v)*out[i]))
 	}
 }
 
@@ -141,10 +188,14 @@ func (t *codeTarget) aim(c *codes, centre []float32, q *Query, f *floats) {
 	}
 	v := f.get(c.p.Dim)
 	copy(v, q.vec)
-	if cap(t.u) < len(v) {
-		t.u = make([]int8, len(v))
+	n := len(v)
+	if c.fine {
+		n *= 2
 	}
-	t.u = t.u[:len(v)]
+	if cap(t.u) < n {
+		t.u = make([]int8, n)
+	}
+	t.u = t.u[:n]
 	switch c.p.Metric {
 	case Dot, Unit:
 		along := kernel.Dot(q.vec, centre) / kernel.Dot(centre, centre)
@@ -172,26 +223,30 @@ func subtract(v, centre []float32) {
 	}
 }
 
-// quantise sets u to v/scale, rounded to the nearest, ties to even, and returns the scale.
-func quantise(u []int8, v []float32) (scale float32) {
+// quantise sets u to v/scale and, if u has twice the room, w to the rest in units of 1/254, both rounded to the nearest, ties
+// to even. It returns the scale.
+func quantise(parts []int8, v []float32) (scale float32) {
 	var most float32
 	for _, x := range v {
 		most = max(most, max(x, -x))
 	}
 	scale = most / 127
-	if scale == 0 {
-		clear(u)
+	inverse := 1 / scale
+	if scale == 0 || inverse-inverse != 0 {
+		clear(parts)
 		return 0
 	}
 	// Adding 1.5·2^23 leaves the rounded number in the low bits.
 	const shift = 3 << 22
-	inverse := 1 / scale
-	if inverse-inverse != 0 {
-		clear(u)
-		return 0
-	}
+	w := parts[len(v):]
 	for i, x := range v {
-		u[i] = int8(int32(math.Float32bits(float32(x*inverse)+shift)) - int32(math.Float32bits(shift)))
+		y := float32(x * inverse)
+		sum := y + shift
+		parts[i] = int8(int32(math.Float32bits(sum)) - int32(math.Float32bits(shift)))
+		if len(w) > 0 {
+			rest := float32((y-(sum-shift))*fineUnits) + shift
+			w[i] = int8(int32(math.Float32bits(rest)) - int32(math.Float32bits(shift)))
+		}
 	}
 	return scale
 }
@@ -238,16 +293,25 @@ func centreOf(p Params, src Source, v []float32) []float32 {
 }
 
 // appendCode appends the code of a record to dst. It returns the squared lengths of the vector and of what its code stands for.
-func appendCode(p Params, dst, rec []byte, centre, v []float32) (out []byte, length, norm float32) {
+func appendCode(p Params, fine bool, dst, rec []byte, centre, v []float32) (out []byte, length, norm float32) {
 	length = direction(p, rec, v)
 	subtract(v, centre)
 	from := len(dst)
-	dst = slices.Grow(dst, p.codeSize())[:from+p.codeSize()]
+	dst = slices.Grow(dst, p.codeSize(fine))[:from+p.codeSize(fine)]
 	code := dst[from:]
-	clear(code[codeHead+p.Dim:])
-	u := kernel.Int8s(code[codeHead:][:p.Dim])
-	scale := quantise(u, v)
-	norm = float32(float32(scale*scale) * float32(kernel.DotI8(u, u)))
+	clear(code)
+	parts := kernel.Int8s(code[codeHead:][:p.Dim])
+	if fine {
+		parts = kernel.Int8s(code[codeHead:][:2*p.Dim])
+	}
+	scale := quantise(parts, v)
+	u, w := parts[:p.Dim], parts[p.Dim:]
+	dot := float32(kernel.DotI8(u, u))
+	if fine {
+		uw := kernel.DotI8(u, w)
+		dot = fineDot(kernel.DotI8(u, u), uw, uw, kernel.DotI8(w, w))
+	}
+	norm = float32(scale * float32(scale*dot))
 	bias := norm
 	if p.dots() {
 		bias = finite(kernel.Dot(v, centre))
@@ -255,6 +319,93 @@ func appendCode(p Params, dst, rec []byte, centre, v []float32) (out []byte, len
 	le.PutUint32(code, math.Float32bits(scale))
 	le.PutUint32(code[4:], math.Float32bits(bias))
 	return dst, length, norm
+}
+
+// What needsFine looks at: the nearest neighbours of a few vectors in a part of the section, and whether they are among a few
+// more of the nearest by code.
+const (
+	probeVectors = 1 << 14
+	probes       = 24
+	probeNear    = 10
+	probeWithin  = 15
+	probeShare   = 0.95
+)
+
+// needsFine says whether codes of eight bits do not tell near vectors apart.
+func needsFine(p Params, src Source, centre []float32) bool {
+	n := src.Len()
+	step := max(n/probeVectors, 1)
+	rows := (n + step - 1) / step
+	if rows <= probeWithin {
+		return false
+	}
+	v := make([]float32, p.Dim)
+	vecs := make([]float32, 0, probes*p.Dim)
+	var data []byte
+	add := func(i int) {
+		data, _, _ = appendCode(p, false, data, src.Record(i*step), centre, v)
+	}
+	for i := range rows {
+		add(i)
+	}
+	at := func(k int) int { return k * rows / probes }
+	for k := range probes {
+		direction(p, src.Record(at(k)*step), v)
+		subtract(v, centre)
+		vecs = append(vecs, v...)
+	}
+	c := newCodes(p, false, data)
+	if p.dots() {
+		// Distances of the vectors alone tell as much.
+		c.norms, c.extra = make([]float32, rows), make([]float32, rows)
+		for i := range rows {
+			u := c.parts(c.at(uint32(i)))
+			s := codeScale(c.at(uint32(i)))
+			c.norms[i] = float32(s * float32(s*float32(kernel.DotI8(u, u))))
+		}
+	}
+	ids := make([]uint32, rows)
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	coarse := make([]float32, rows)
+	exact := make([]float32, probes*rows)
+	for i := range rows {
+		direction(p, src.Record(i*step), v)
+		subtract(v, centre)
+		for k := range probes {
+			exact[k*rows+i] = kernel.L2(vecs[k*p.Dim:(k+1)*p.Dim], v)
+		}
+	}
+	found := 0
+	for k := range probes {
+		c.Between(uint32(at(k)), ids, coarse)
+		near := exact[k*rows : (k+1)*rows]
+		sorted := slices.Clone(near)
+		slices.Sort(sorted)
+		bound := sorted[probeNear-1]
+		byCode := slices.Clone(coarse)
+		slices.Sort(byCode)
+		limit := byCode[probeWithin-1]
+		// Vectors that are equally near are equally good, so all within both bounds count, and no more than asked for.
+		count := 0
+		for i, d := range near {
+			if d <= bound && coarse[i] <= limit {
+				count++
+			}
+		}
+		// Codes that are all equal bring everything within the bound; they tell nothing if the vectors differ.
+		within := 0
+		for _, d := range coarse {
+			if d <= limit {
+				within++
+			}
+		}
+		if within <= 2*probeWithin || bound == 0 {
+			found += min(count, probeNear)
+		}
+	}
+	return float64(found) < probeShare*probes*probeNear
 }
 
 // dots says that the order of the metric is one of dot products and not one of distances.

@@ -16,6 +16,7 @@ type graphPart struct {
 	g       *graph.Graph
 	c       codes
 	centre  []float32 // of dense vectors
+	fine    bool      // see codes
 	starts  []uint32  // by node, and once more: where its vectors begin in members; nil if each node is the vector of its number
 	members []uint32
 	nodeOf  []uint32 // by vector, its node; nil where starts is
@@ -33,13 +34,14 @@ const maxWorkers = 8
 func buildGraph(ctx context.Context, p Params, src Source) (*graphPart, error) {
 	n := src.Len()
 	part := &graphPart{}
-	size := p.codeSize()
-	data := make([]byte, 0, n*size)
+	var data []byte
 	var lengths, norms []float32 // squared, of vectors and codes, where dot products need them
 	var longest float32
 	if p.Kind == Dense {
 		v := make([]float32, p.Dim)
 		part.centre = centreOf(p, src, v)
+		part.fine = needsFine(p, src, part.centre)
+		data = make([]byte, 0, n*p.codeSize(part.fine))
 		if p.dots() {
 			lengths, norms = make([]float32, n), make([]float32, n)
 		}
@@ -48,7 +50,7 @@ func buildGraph(ctx context.Context, p Params, src Source) (*graphPart, error) {
 				return nil, context.Cause(ctx)
 			}
 			var length, norm float32
-			data, length, norm = appendCode(p, data, src.Record(i), part.centre, v)
+			data, length, norm = appendCode(p, part.fine, data, src.Record(i), part.centre, v)
 			if lengths != nil {
 				lengths[i], norms[i] = length, norm
 				longest = max(longest, length)
@@ -59,6 +61,7 @@ func buildGraph(ctx context.Context, p Params, src Source) (*graphPart, error) {
 			data = append(data, src.Record(i)...)
 		}
 	}
+	size := p.codeSize(part.fine)
 	if first := groups(data, size); first != nil {
 		data = part.merge(first, data, size)
 		if lengths != nil {
@@ -71,7 +74,7 @@ func buildGraph(ctx context.Context, p Params, src Source) (*graphPart, error) {
 	for i, l := range lengths {
 		lengths[i] = sqrt32(max(longest-l, 0))
 	}
-	part.c = newCodes(p, data)
+	part.c = newCodes(p, part.fine, data)
 	part.c.extra, part.c.norms = lengths, norms
 	workers := min(max(runtime.GOMAXPROCS(0)/2, 1), maxWorkers)
 	g, err := graph.Build(ctx, &part.c, p.M, p.EfConstruction, workers)

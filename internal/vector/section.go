@@ -17,10 +17,11 @@ const (
 	sectionVersion = 1
 	headerSize     = 64
 
-	flagWanted = 1 // Params.Graph
-	flagGraph  = 2 // there is a graph
-	flagEnds   = 4 // some document does not have exactly one vector
-	flagGroups = 8 // some nodes of the graph stand for several vectors
+	flagWanted = 1  // Params.Graph
+	flagGraph  = 2  // there is a graph
+	flagEnds   = 4  // some document does not have exactly one vector
+	flagGroups = 8  // some nodes of the graph stand for several vectors
+	flagFine   = 16 // codes have two bytes for each component
 )
 
 // ErrTooLarge means that there are more vectors than a section can hold.
@@ -86,7 +87,7 @@ func (h *header) layout() {
 			h.nodeOf = part(4 * int(h.vectors))
 		}
 		if h.codesApart() {
-			h.codes = part(n * h.p.codeSize())
+			h.codes = part(n * h.p.codeSize(h.flags&flagFine != 0))
 		} else {
 			h.codes = h.records
 		}
@@ -199,6 +200,9 @@ func Write(ctx context.Context, w io.Writer, p Params, numDocs uint32, src Sourc
 		if g.starts != nil {
 			h.flags |= flagGroups
 		}
+		if g.fine {
+			h.flags |= flagFine
+		}
 	}
 	h.layout()
 	h.length = uint64(h.end)
@@ -264,7 +268,7 @@ func (part *graphPart) write(out *writer, h *header) {
 func (h *header) read(b []byte, x *Index) {
 	u32 := func(at, n int) []uint32 { return viewU32(b[at : at+4*n : at+4*n]) }
 	n, m := int(h.nodes), h.p.M
-	part := &graphPart{edges: h.edges, degree: float64(h.edges) / float64(n)}
+	part := &graphPart{fine: h.flags&flagFine != 0, edges: h.edges, degree: float64(h.edges) / float64(n)}
 	if h.p.Kind == Dense {
 		part.centre = viewF32(b[h.centre : h.centre+4*h.p.Dim])
 	}
@@ -273,7 +277,7 @@ func (h *header) read(b []byte, x *Index) {
 		part.members = u32(h.members, int(h.vectors))
 		part.nodeOf = u32(h.nodeOf, int(h.vectors))
 	}
-	part.c = newCodes(h.p, b[h.codes:h.codes+n*h.p.codeSize()])
+	part.c = newCodes(h.p, part.fine, b[h.codes:h.codes+n*h.p.codeSize(part.fine)])
 	part.g = &graph.Graph{N: n, M: m, Base: u32(h.base, n*2*m)}
 	for i, at := range h.upper {
 		if i == 0 {
@@ -311,7 +315,7 @@ func Open(b []byte, numDocs uint32) (*Index, error) {
 		return nil, corrupt("header", "%v", err)
 	}
 	switch {
-	case h.flags > 15 || b[11] != 0 || le.Uint32(b[44:]) != 0 || h.p.M == 0 || h.p.EfConstruction == 0:
+	case h.flags > 31 || b[11] != 0 || le.Uint32(b[44:]) != 0 || h.p.M == 0 || h.p.EfConstruction == 0:
 		return nil, corrupt("header", "unknown flags or empty fields that are set")
 	case h.numDocs != numDocs:
 		return nil, corrupt("header", "of %d documents in a segment of %d", h.numDocs, numDocs)
@@ -319,10 +323,10 @@ func Open(b []byte, numDocs uint32) (*Index, error) {
 		return nil, corrupt("header", "%d vectors of %d documents, %d of one", h.vectors, h.docs, h.most)
 	case (h.flags&flagEnds == 0) != (h.docs == numDocs && h.docs == h.vectors):
 		return nil, corrupt("header", "ends are there or not against the counts")
-	case h.flags&flagGraph == 0 && (h.nodes != 0 || h.edges != 0 || h.flags&flagGroups != 0):
+	case h.flags&flagGraph == 0 && (h.nodes != 0 || h.edges != 0 || h.flags&(flagGroups|flagFine) != 0):
 		return nil, corrupt("header", "%d nodes and %d links without a graph", h.nodes, h.edges)
 	case h.flags&flagGraph != 0 && (h.flags&flagWanted == 0 || h.nodes == 0 || h.nodes > h.vectors ||
-		(h.nodes == h.vectors) != (h.flags&flagGroups == 0) || h.edges > uint64(h.nodes)*2*uint64(h.p.M)):
+		h.flags&flagFine != 0 && h.p.Kind == Binary || (h.nodes == h.vectors) != (h.flags&flagGroups == 0) || h.edges > uint64(h.nodes)*2*uint64(h.p.M)):
 		return nil, corrupt("header", "%d nodes and %d links of %d vectors", h.nodes, h.edges, h.vectors)
 	case h.length != uint64(len(b)):
 		return nil, corrupt("header", "length %d of a section of %d bytes", h.length, len(b))

@@ -94,12 +94,15 @@ func (x *Index) verifyCodes(v []float32) error {
 				return corrupt("centre", "component %d is %v, not %v", j, part.centre[j], c)
 			}
 		}
+		if needsFine(x.p, x, part.centre) != part.fine {
+			return corrupt("header", "codes are fine or not against what the vectors need")
+		}
 	}
 	var code []byte
 	for i := range x.n {
 		rec := x.Record(i)
 		if x.p.Kind == Dense {
-			code, _, _ = appendCode(x.p, code[:0], rec, part.centre, v)
+			code, _, _ = appendCode(x.p, part.fine, code[:0], rec, part.centre, v)
 		} else {
 			code = append(code[:0], rec...)
 		}
