@@ -604,7 +604,7 @@ func checkExplanation(t *testing.T, x *Explanation) {
 		}
 		return
 	}
-	want := x.Value
+	var want float32
 	switch x.Kind {
 	case ExplainTerm, ExplainPhrase:
 		want = score.TF(x.BM25.IDF, float32(x.BM25.TF), x.BM25.K1, score.Norm(x.BM25.Len, x.BM25.Avg, x.BM25.K1, x.BM25.B))
@@ -625,12 +625,10 @@ func checkExplanation(t *testing.T, x *Explanation) {
 	case ExplainBoost:
 		want = float32(x.Factor * x.Parts[0].Value)
 	case ExplainSum, ExplainPrefix:
-		want = 0
 		for _, p := range x.Parts {
 			want += p.Value
 		}
 	case ExplainFilter, ExplainNot, ExplainNothing:
-		want = 0
 	default:
 		want = 1
 	}

@@ -2,6 +2,7 @@ package exec
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -43,6 +44,7 @@ type sorter struct {
 	cand    []code
 	sc      float32 // score of the candidate
 	offered uint64
+	blocks  []sortBlock
 	vals    []uint64
 	ords    []uint32
 	ka, kb  []byte
@@ -159,7 +161,7 @@ func (so *sorter) reset() {
 		keys: so.keys[:0], best: small(so.best), cols: so.cols[:0],
 		limit: place{codes: so.limit.codes, key: so.limit.key}, from: place{codes: so.from.codes, key: so.from.key},
 		heap: small(so.heap), codes: small(so.codes), docs: small(so.docs), scores: small(so.scores), cand: so.cand,
-		vals: small(so.vals), ords: small(so.ords), ka: small(so.ka), kb: small(so.kb),
+		blocks: so.blocks[:0], vals: small(so.vals), ords: small(so.ords), ka: small(so.ka), kb: small(so.kb),
 	}
 }
 
@@ -469,8 +471,30 @@ func (so *sorter) byColumn(members bitset.Set) error {
 		s.block = new([ColumnBlock]uint64)
 	}
 	num := int(so.l.NumDocs())
+	so.blocks = so.blocks[:0]
 	for b := 0; b*ColumnBlock < num; b++ {
+		best := code{} // no bound
+		if rangeOf != nil && !k.MissingFirst {
+			lo, hi, ok := rangeOf(b)
+			switch {
+			case !ok:
+				best = k.missing()
+			case k.Desc:
+				best = k.code(hi)
+			default:
+				best = k.code(lo)
+			}
+		}
+		so.blocks = append(so.blocks, sortBlock{best, b})
+	}
+	// The best blocks first: once they fill the answer the others are left out.
+	slices.SortFunc(so.blocks, func(a, b sortBlock) int { return cmp.Or(a.best.cmp(b.best), a.b-b.b) })
+	for _, blk := range so.blocks {
+		b := blk.b
 		first, end := b*ColumnBlock, min((b+1)*ColumnBlock, num)
+		if so.useless(blk.best, uint32(first)) {
+			continue
+		}
 		words := members
 		n := end - first
 		if members != nil {
@@ -481,19 +505,6 @@ func (so *sorter) byColumn(members bitset.Set) error {
 		}
 		if err := s.check(n); err != nil {
 			return err
-		}
-		if rangeOf != nil && !k.MissingFirst {
-			lo, hi, ok := rangeOf(b)
-			best := k.missing()
-			if ok {
-				best = k.code(lo)
-				if k.Desc {
-					best = k.code(hi)
-				}
-			}
-			if so.useless(best) {
-				continue
-			}
 		}
 		if reader != nil && n >= ColumnBlock/16 {
 			if got, ok := reader.ReadBlock(b, s.block); ok {
@@ -516,16 +527,23 @@ func (so *sorter) byColumn(members bitset.Set) error {
 	return nil
 }
 
-// useless tells whether no document whose first code is not below this one can enter the answer.
-func (so *sorter) useless(best code) bool {
+// sortBlock is a block of the first key's column and the best code that a document in it can have; the zero code is a bound of all.
+type sortBlock struct {
+	best code
+	b    int
+}
+
+// useless tells whether no document from first on whose first code is not below best can enter the answer.
+func (so *sorter) useless(best code, first uint32) bool {
 	if so.limit.on && best.cmp(so.limit.codes[0]) > 0 {
 		return true
 	}
 	if len(so.heap) < so.k {
 		return false
 	}
-	c := best.cmp(so.codes[int(so.heap[0])*so.n])
-	return c > 0 || c == 0 && so.n == 1 && so.ordered && !so.idDesc // documents to come have greater ids
+	root := so.heap[0]
+	c := best.cmp(so.codes[int(root)*so.n])
+	return c > 0 || c == 0 && so.n == 1 && so.ordered && !so.idDesc && first > so.docs[root]
 }
 
 // code is the code of a value: a number, or a place in the dictionary.
