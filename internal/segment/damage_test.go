@@ -81,6 +81,14 @@ func exercise(r *Reader) {
 			c.Values(r.NumDocs()-1, nums[:0])
 		}
 		if c, ok := r.StrColumn(m.ID); ok {
+			var all [ColumnBlock]uint64
+			for b := range min(c.NumBlocks(), 4) {
+				if n, ok := c.ReadBlock(b, &all); ok {
+					for _, o := range all[:n] {
+						buf = c.Lookup(int(o), buf[:0])
+					}
+				}
+			}
 			for doc := range docs {
 				ords = c.Ords(doc, ords[:0])
 				for _, o := range ords {

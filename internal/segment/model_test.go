@@ -340,6 +340,25 @@ func (m *model) checkStrs(t testing.TB, r *Reader, f modelField) {
 			t.Fatalf("field %d: First(%d) = %d, %v", f.meta.ID, i, first, ok)
 		}
 	}
+	for b := range c.NumBlocks() {
+		var all []uint32
+		one := true // each document of the block has exactly one value
+		for i := b * ColumnBlock; i < min((b+1)*ColumnBlock, len(m.docs)); i++ {
+			n := len(all)
+			all = c.Ords(uint32(i), all)
+			one = one && len(all) == n+1
+		}
+		var dst [ColumnBlock]uint64
+		n, ok := c.ReadBlock(b, &dst)
+		if ok != one {
+			t.Fatalf("field %d: ReadBlock(%d) = %d, %v", f.meta.ID, b, n, ok)
+		}
+		for i := range n {
+			if dst[i] != uint64(all[i]) {
+				t.Fatalf("field %d: ReadBlock(%d)[%d] = %d, want %d", f.meta.ID, b, i, dst[i], all[i])
+			}
+		}
+	}
 }
 
 func (m *model) checkText(t testing.TB, r *Reader, f modelField) {

@@ -402,6 +402,18 @@ func (c *StrColumn) First(doc uint32) (ord uint32, ok bool) {
 	return uint32(v), ok
 }
 
+// ReadBlock is that of NumColumn for ordinals.
+func (c *StrColumn) ReadBlock(b int, dst *[ColumnBlock]uint64) (n int, ok bool) {
+	if c.ords.entry(b).hi >= c.dict.n {
+		return 0, false // empty or damaged: Ords tells which
+	}
+	n, ok = c.ords.ReadBlock(b, dst)
+	for i, o := range dst[:n] {
+		dst[i] = min(o, c.dict.n-1)
+	}
+	return n, ok
+}
+
 // NumBlocks is the number of blocks of ColumnBlock documents.
 func (c *StrColumn) NumBlocks() int { return c.ords.blocks }
 
