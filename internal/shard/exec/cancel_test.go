@@ -50,7 +50,15 @@ func TestSearchStopsSoonAfterItsContextEnds(t *testing.T) {
 		"all":     &query.All{},
 		"nothing": &query.Bool{Must: []query.Node{term("a"), &query.Phrase{Field: "body", Text: "b a"}}},
 	} {
-		for _, req := range []Request{{Query: q, Limit: 10}, {Query: q}, {Query: q, Limit: 10, Total: TotalNone, Exhaustive: true}} {
+		narrow := []query.Node{&query.Range{Field: "n", Min: &query.Bound{Value: "100"}}, &query.Prefix{Field: "body", Text: "p"}}
+		for _, req := range []Request{
+			{Query: q, Limit: 10},
+			{Query: q},
+			{Query: q, Limit: 10, Total: TotalNone, Exhaustive: true},
+			{Query: q, Limit: 10, Filters: narrow},
+			{Query: q, Limit: 10, Sort: []SortKey{{By: ByField, Field: "n", Desc: true}}},
+			{Query: q, Limit: 10, Sort: []SortKey{{By: ByScore}}},
+		} {
 			if name == "all" && req.Limit == 0 {
 				continue // counted without a look at any document
 			}
@@ -63,7 +71,7 @@ func TestSearchStopsSoonAfterItsContextEnds(t *testing.T) {
 				ctx := &countdown{Context: context.Background(), left: at, err: context.Canceled}
 				_, err := Search(ctx, leaves, sch, an, req)
 				if err == nil || ctx.after > 3 {
-					t.Errorf("%s, limit %d: error %v after %d of %d looks, %d more", name, req.Limit, err, at, looks, ctx.after)
+					t.Errorf("%s, %+v: error %v after %d of %d looks, %d more", name, req, err, at, looks, ctx.after)
 				}
 			}
 		}

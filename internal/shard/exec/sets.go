@@ -292,9 +292,12 @@ func (s *searcher) narrow(l Leaf, li int, set bitset.Set, n *node, found bool) e
 			if has(doc) != found {
 				set[w] &^= x & -x
 			}
+			if s.failed != nil { // a phrase was being looked up
+				return s.failed
+			}
 		}
 	}
-	return s.failed
+	return nil
 }
 
 // findCost is about the number of postings or documents that find would read.
