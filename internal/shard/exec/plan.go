@@ -20,7 +20,7 @@ type Analyzers func(field int) *text.Analyzer
 
 // QueryError says why a well-formed query cannot run against this index. It is the caller's to mend.
 type QueryError struct {
-	Code   string // stable, lower_snake: unknown_field, field_not_searchable, field_not_fast, no_positions, invalid_bound, too_many_tokens, prefix_too_broad,
+	Code string // stable, lower_snake: unknown_field, field_not_searchable, field_not_fast, no_positions, invalid_bound, too_many_tokens, prefix_too_broad,
 	// field_not_sortable, too_many_sort_keys, too_many_filters, invalid_after
 	Field  string
 	Reason string
