@@ -99,6 +99,11 @@ func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*a
 		x.watch.lap(stageStatistics)
 	}
 	began := x.watch.last
+	if sets := int64(len(req.Filters)); sets > 0 {
+		if err := x.charge((sets + 1) * x.setBytes()); err != nil {
+			return nil, n.problem(ctx, err)
+		}
+	}
 	if err := x.find(ctx); err != nil {
 		return nil, x.placed(ctx, err)
 	}

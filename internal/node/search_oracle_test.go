@@ -979,3 +979,63 @@ func TestExplanationsHaveTheScore(t *testing.T) {
 	}
 	m.do("GET", "/search?index=m&explain=true&limit=101", "", "").problem(400, api.InvalidParameter)
 }
+
+// TestAnswersOutliveFlushAndRestart asks the same before and after memtables are written out, and after a restart, also with filters
+// that are remembered while documents go.
+func TestAnswersOutliveFlushAndRestart(t *testing.T) {
+	m := newModel(t, 13)
+	m.fill(120)
+	bodies := []string{
+		`{"q":"warp weft","filter":["tag:t1 OR n:>0"],"sort":["tag:desc","score"],"facets":["tag","n"],"limit":40}`,
+		`{"q":"loom","knn":{"field":"v","vector":[1,2,-1,0]},"limit":40,"explain":true,"highlight":["title"]}`,
+		`{"knn":{"field":"v","vector":[1,-2,3,0],"k":30},"filter":{"range":{"field":"n","gte":-3}},"limit":40}`,
+		`{"knn":{"field":"bits","bits":"AP8=","k":30},"limit":40}`,
+		`{"knn":{"field":"sp","indices":[0,4],"values":[1,2],"k":30},"filter":"n:<5","limit":40}`,
+		`{"filter":{"exists":{"field":"f"}},"sort":"f:desc","aggs":"a:stats(f),b:percentiles(n,10,50),c:date_histogram(at,1w),d:cardinality(tag)","limit":40}`,
+	}
+	ask := func(m *model) []string {
+		t.Helper()
+		var out []string
+		for _, b := range bodies {
+			a := m.do("POST", "/search?index=m", "application/json", b).want(200)
+			var r struct{ Total, Hits, Facets, Aggs, Next json.RawMessage }
+			if err := json.Unmarshal(a.body, &r); err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, fmt.Sprintf("%s %s %s %s %s", r.Total, r.Hits, r.Facets, r.Aggs, r.Next))
+		}
+		return out
+	}
+	same := func(when string, want, got []string) {
+		t.Helper()
+		for i := range want {
+			if want[i] != got[i] {
+				t.Errorf("%s, %s:\n%.900s\nwas\n%.900s", when, bodies[i], got[i], want[i])
+			}
+		}
+	}
+	before := ask(m)
+	same("asked again", before, ask(m))
+	m.flush()
+	same("after a flush", before, ask(m))
+	// The sets that filters found are remembered by now; deleted documents are in none of them.
+	for i := range 10 {
+		m.remove(fmt.Sprintf("d%03d", 7*i))
+	}
+	fewer := ask(m)
+	changed := 0
+	for i := range fewer {
+		if fewer[i] != before[i] {
+			changed++
+		}
+	}
+	if changed < 4 {
+		t.Errorf("only %d answers changed when documents were deleted", changed)
+	}
+	dir := m.node.cfg.DataDir
+	if err := m.node.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.server = newServer(t, Config{DataDir: dir})
+	same("after a restart", fewer, ask(m))
+}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -270,16 +269,6 @@ func init() {
 	for i := range searchParams {
 		searchParamByName[searchParams[i].name] = &searchParams[i]
 	}
-}
-
-// SearchParameters returns the names of the parameters that search takes, ascending.
-func SearchParameters() []string {
-	names := make([]string, 0, len(searchParams))
-	for _, p := range searchParams {
-		names = append(names, p.name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 func setCount(p *int, name string, least, most int, n int64) *Problem {
