@@ -321,7 +321,7 @@ func Open(b []byte, numDocs uint32) (*Index, error) {
 		return nil, corrupt("header", "of %d documents in a segment of %d", h.numDocs, numDocs)
 	case h.vectors > MaxVectors || h.docs > h.vectors || h.docs > numDocs || h.most < 1 || h.most > max(h.vectors, 1):
 		return nil, corrupt("header", "%d vectors of %d documents, %d of one", h.vectors, h.docs, h.most)
-	case (h.flags&flagEnds == 0) != (h.docs == numDocs && h.docs == h.vectors):
+	case (h.flags&flagEnds == 0) != (h.docs == numDocs && h.docs == h.vectors), h.flags&flagEnds == 0 && h.most != 1:
 		return nil, corrupt("header", "ends are there or not against the counts")
 	case h.flags&flagGraph == 0 && (h.nodes != 0 || h.edges != 0 || h.flags&(flagGroups|flagFine) != 0):
 		return nil, corrupt("header", "%d nodes and %d links without a graph", h.nodes, h.edges)
