@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
 )
 
 // The portable kernels. A pass over the vector fills eight lanes, kept in registers; four passes fill all. Components
@@ -125,8 +128,13 @@ func recordScalar(q []float32, rec []byte, e element, lo, step float32, l2 bool)
 	return l.total()
 }
 
+// decodeF32 copies bytes where the machine has their order, so that their alignment does not matter.
 func decodeF32(dst []float32, rec []byte) {
 	rec = rec[:4*len(dst)]
+	if !cpu.IsBigEndian {
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(dst))), 4*len(dst)), rec)
+		return
+	}
 	for j := range dst {
 		dst[j] = math.Float32frombits(binary.LittleEndian.Uint32(rec[4*j:]))
 	}
