@@ -497,18 +497,6 @@ func (s *searcher) countList(l Leaf, li, ti int) (uint64, error) {
 	}
 	post := *p
 	var n uint64
-	if int(s.liveN)*fewTimes < post.DocFreq() {
-		c := s.newCursor(l, li, nil, &s.terms[ti], 0)
-		for d := nextIn(s.live, 0); d != noDoc; d = nextIn(s.live, d+1) {
-			if err := s.check(8); err != nil {
-				return 0, err
-			}
-			if c.seek(d) == d {
-				n++
-			}
-		}
-		return n, post.Err()
-	}
 	for b, nb := 0, post.Blocks(); b < nb; b++ {
 		if err := s.check(segment.BlockSize); err != nil {
 			return 0, err

@@ -730,3 +730,103 @@ func TestTermsConvertValuesAsRangesDo(t *testing.T) {
 		}
 	}
 }
+
+// TestFilterOfTheRarestWords: what a capped Match finds depends on document frequencies, so that it is chosen anew after deletes,
+// and with given statistics by those alone.
+func TestFilterOfTheRarestWords(t *testing.T) {
+	sch, an := testSchema(), testAnalyzers(t)
+	var docs []tdoc
+	for i := range 40 {
+		d := tdoc{key: fmt.Sprintf("k%02d", i)}
+		d.toks[2] = []string{"common"}
+		if i%4 == 0 {
+			d.toks[2] = append(d.toks[2], "fourth")
+		}
+		if i%5 == 0 {
+			d.toks[2] = append(d.toks[2], "fifth")
+		}
+		docs = append(docs, d)
+	}
+	seg := newSegLeaf(t, docs, nil)
+	q := &query.Match{Field: "body", Text: "common fourth fifth", MaxTerms: 1}
+	cache := NewFilterCache(1 << 20)
+	count := func(dead map[int]bool, stats *score.Stats) uint64 {
+		t.Helper()
+		leaves := []Leaf{seg.withDead(dead)}
+		res, err := Search(context.Background(), leaves, sch, an, Request{Filters: []query.Node{q}, Cache: cache, Stats: stats})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := Match(context.Background(), leaves, sch, an, q, nil, MatchOptions{Stats: stats})
+		if err != nil || m.Count != res.Total {
+			t.Fatalf("as a query %v %v, as a filter %d", m, err, res.Total)
+		}
+		return res.Total
+	}
+	dead := map[int]bool{4: true, 8: true, 12: true, 16: true}
+	stats := &score.Stats{Docs: 40, Fields: map[string]score.FieldStats{}, DF: map[score.Term]uint64{{Field: "body", Text: "common"}: 7}}
+	for range 3 {
+		if n := count(nil, nil); n != 8 {
+			t.Errorf("%d documents, want the 8 of \"fifth\"", n)
+		}
+		if n := count(dead, nil); n != 6 {
+			t.Errorf("%d documents, want the 6 that are left of \"fourth\"", n)
+		}
+		if n := count(nil, stats); n != 40 {
+			t.Errorf("%d documents, want the 40 of the only word with statistics", n)
+		}
+	}
+	if st := cache.Stats(); st.Sets != 0 {
+		t.Errorf("cache: %+v", st)
+	}
+}
+
+// TestSelectiveFiltersLead: few accepted documents are looked up one by one, with the same answer.
+func TestSelectiveFiltersLead(t *testing.T) {
+	sch, an := testSchema(), testAnalyzers(t)
+	docs := make([]tdoc, 6000)
+	for i := range docs {
+		docs[i] = tdoc{key: fmt.Sprintf("k%05d", i), num: []int64{int64(i)}}
+		docs[i].toks[2] = []string{"all", fmt.Sprint("odd", i%2), fmt.Sprint("m", i%7)}
+	}
+	o := newOracle(docs)
+	term := func(w string) query.Node { return &query.Term{Field: "body", Text: w} }
+	leaves := []Leaf{newSegLeaf(t, docs, nil)}
+	var many []string
+	for i := range 500 {
+		many = append(many, fmt.Sprint(i*3))
+	}
+	filters := []query.Node{
+		&query.Range{Field: "n", Min: &query.Bound{Value: "4000"}, Max: &query.Bound{Value: "4020"}},
+		&query.Terms{Field: "n", Values: []string{"3", "1017", "1018", "5999", "6001"}},
+		&query.Terms{Field: "n", Values: many},
+		&query.Bool{Must: []query.Node{&query.Phrase{Field: "body", Text: "all odd1 m3"}, &query.Range{Field: "n", Max: &query.Bound{Value: "60"}}}, MustNot: []query.Node{term("m4"), &query.Terms{Field: "n", Values: many}}},
+	}
+	cache := NewFilterCache(1 << 20)
+	for _, q := range []query.Node{
+		term("all"), term("odd1"), term("nowhere"),
+		&query.Bool{Must: []query.Node{term("all"), term("odd1")}},
+		&query.Bool{Should: []query.Node{term("all"), term("m3")}},
+		&query.Bool{Should: []query.Node{term("m3"), term("m4")}, MustNot: []query.Node{term("odd0")}},
+		&query.Bool{Must: []query.Node{term("all")}, Should: []query.Node{term("m2")}},
+	} {
+		for _, f := range filters {
+			want := o.where(q, []query.Node{f}, nil)
+			for _, limit := range []int{0, 5, 5000} {
+				tr := &Trace{}
+				res, err := Search(context.Background(), leaves, sch, an, Request{Query: q, Filters: []query.Node{f}, Cache: cache, Limit: limit, Trace: tr})
+				if err != nil || res.Total != uint64(len(want)) || len(res.Hits) != min(limit, len(want)) {
+					t.Fatalf("%s where %s: %v, %+v, want %d", show(q), f, err, res, len(want))
+				}
+				for i, h := range res.Hits {
+					if h.Key != want[i].doc.key || h.Score != want[i].score {
+						t.Fatalf("%s where %s: hit %d is %s %v, want %s %v", show(q), f, i, h.Key, h.Score, want[i].doc.key, want[i].score)
+					}
+				}
+				if few := f == filters[0] || f == filters[1]; few && show(q) == show(term("all")) && tr.Leaves[0].Path != "filter" {
+					t.Errorf("%s where %s: %+v", show(q), f, tr.Leaves[0])
+				}
+			}
+		}
+	}
+}
