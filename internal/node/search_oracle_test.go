@@ -421,7 +421,7 @@ func (k *key) compare(a, b *modelDoc) int {
 func TestOrdersAndPagesAgainstTheModel(t *testing.T) {
 	m := newModel(t, 2)
 	m.fill(120)
-	for round := range 50 {
+	for round := range 36 {
 		body := map[string]any{"fields": []string{}, "limit": 1000}
 		if round%2 > 0 {
 			body["q"] = modelWords[m.rng.IntN(3)]

@@ -262,6 +262,7 @@ func TestParseSearchRefuses(t *testing.T) {
 		{"weights=1,2,3", InvalidParameter, "weights"},
 		{"weights=1,-2", InvalidParameter, "weights"},
 		{"weights=0,0", InvalidParameter, "weights"},
+		{"weights=1,1e7", InvalidParameter, "weights"},
 		{"weights=a,b", InvalidParameter, "weights"},
 		{"pool=0", InvalidParameter, "pool"},
 		{"pool=10001", InvalidParameter, "pool"},

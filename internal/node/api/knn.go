@@ -49,6 +49,7 @@ const (
 	MaxPairs   = 65_536 // indices of a sparse query vector
 	MaxEf      = 20_000
 	maxSumTopK = 1_024 // top_k of the combiner
+	maxWeight  = 1_000_000
 )
 
 // combiners are the names of the combiners.
@@ -280,7 +281,7 @@ func positive(member string, v jsontext.Value) (float32, *Problem) {
 
 func (p *parsing) setWeights(v value) *Problem {
 	bad := func() *Problem {
-		return badParam("weights", "it is two numbers from 0 on, of the lexical and the vector ranking, not both 0")
+		return badParam("weights", fmt.Sprintf("it is two numbers from 0 to %d, of the lexical and the vector ranking, not both 0", maxWeight)).Within(maxWeight)
 	}
 	n := 0
 	add := func(s string) *Problem {
@@ -288,7 +289,7 @@ func (p *parsing) setWeights(v value) *Problem {
 		if prob != nil {
 			return prob
 		}
-		if n == len(p.Weights) || f < 0 {
+		if n == len(p.Weights) || f < 0 || f > maxWeight {
 			return bad()
 		}
 		p.Weights[n] = f

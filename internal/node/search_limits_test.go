@@ -1,0 +1,99 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-search/weft/internal/node/api"
+)
+
+// TestAggregationsStayWithinTheirMemory: one search is refused when what it gathers grows too large, and those that come together
+// wait for each other.
+func TestAggregationsStayWithinTheirMemory(t *testing.T) {
+	s := newServer(t, Config{Limits: Limits{AggBytes: 32 << 10, QueueWait: 20 * time.Millisecond}})
+	var b strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&b, "{\"id\":\"%d\",\"tag\":\"value number %d\",\"n\":%d}\n", i, i, i)
+	}
+	s.do("POST", "/index/bulk", "application/x-ndjson", b.String()).want(200)
+	if p := s.do("GET", "/search?facets=tag&limit=0", "", "").problem(400, api.AggregationLimit); p["limit"] == nil || p["field"] == nil {
+		t.Errorf("a refusal without its limit or field: %v", p)
+	}
+	s.do("GET", "/search?aggs=a:stats(n)&limit=0", "", "").want(200)
+	if used := s.node.aggregations.Used(); used != 0 {
+		t.Errorf("%d bytes are held by searches that are over", used)
+	}
+	place, err := s.node.aggregations.TryEnter(aggRoom * (32 << 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := s.do("GET", "/search?aggs=a:stats(n)&limit=0", "", "").problem(429, api.RequestMemoryFull)
+	if p["retry_after_ms"] == nil || !strings.Contains(p["detail"].(string), "aggregations") {
+		t.Errorf("refused as %v", p)
+	}
+	place.Release()
+	s.do("GET", "/search?aggs=a:stats(n)&limit=0", "", "").want(200)
+}
+
+// TestLargeSetsAreCharged: sets of documents that are large count against the memory of requests.
+func TestLargeSetsAreCharged(t *testing.T) {
+	s := newServer(t, Config{})
+	x := &execution{node: s.node}
+	if err := x.charge(chargeFrom - 1); err != nil || s.node.memory.Used() != 0 {
+		t.Errorf("a small set: %v, %d charged", err, s.node.memory.Used())
+	}
+	if err := x.charge(5 << 20); err != nil || s.node.memory.Used() != 5<<20 {
+		t.Errorf("a large set: %v, %d charged", err, s.node.memory.Used())
+	}
+	if err := x.charge(s.node.memory.Limit()); err == nil {
+		t.Error("more than there is was charged")
+	} else if p := s.node.problem(context.Background(), err); p.Code != api.RequestMemoryFull {
+		t.Errorf("refused as %s", p.Code)
+	}
+	x.release()
+	if used := s.node.memory.Used(); used != 0 {
+		t.Errorf("%d bytes are held after the search", used)
+	}
+}
+
+// TestSearchesOfAllKindsAtOnce runs them beside writes, flushes and each other.
+func TestSearchesOfAllKindsAtOnce(t *testing.T) {
+	m := newModel(t, 14)
+	m.fill(90)
+	bodies := []string{
+		`{"q":"warp weft","filter":["tag:t1 OR n:>0","_exists_:title"],"sort":["tag:desc","score"],"facets":["tag","n"]}`,
+		`{"q":"loom reed","knn":{"field":"v","vector":[1,2,-1,0]},"filter":"tag:t1 OR n:>0","explain":true,"highlight":["*"],"fusion":"weighted"}`,
+		`{"knn":{"field":"bits","bits":"AP8=","k":30},"filter":"_exists_:title","facets":["tag"]}`,
+		`{"knn":{"field":"sp","indices":[0,4],"values":[1,2]},"profile":true}`,
+		`{"filter":{"exists":{"field":"f"}},"sort":"f:desc","aggs":"a:stats(f),b:percentiles(n,10,50),c:date_histogram(at,1w),d:cardinality(tag)"}`,
+	}
+	var wg sync.WaitGroup
+	for _, body := range bodies {
+		wg.Go(func() {
+			for range 25 {
+				req := httptest.NewRequest(http.MethodPost, "/search?index=m", strings.NewReader(body))
+				req.Header.Set("Content-Type", "application/json")
+				rec := httptest.NewRecorder()
+				m.node.Handler().ServeHTTP(rec, req)
+				if rec.Code != 200 {
+					t.Errorf("%s: %d %s", body, rec.Code, rec.Body)
+					return
+				}
+			}
+		})
+	}
+	for i := range 10 {
+		m.write(fmt.Sprintf("d%03d", i), fmt.Sprintf("new%d", i))
+		m.remove(fmt.Sprintf("d%03d", 40+i))
+		if i%4 == 3 {
+			m.flush()
+		}
+	}
+	wg.Wait()
+}
