@@ -148,9 +148,7 @@ func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*a
 	if prob := floor(reply, req.MinCoverage); prob != nil {
 		return nil, prob
 	}
-	if prob := x.next(ctx, reply); prob != nil {
-		return nil, prob
-	}
+	x.next(reply)
 	reply.Notes = x.rank.notes
 	x.render(reply, sources, marks, trees)
 	x.watch.lap(stageRender)

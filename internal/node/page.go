@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 
@@ -102,20 +101,9 @@ func (x *execution) valueKind(i int) cursor.Kind {
 }
 
 // next sets the cursor behind the last hit if more hits follow.
-func (x *execution) next(ctx context.Context, reply *api.SearchReply) *api.Problem {
+func (x *execution) next(reply *api.SearchReply) {
 	if !x.rank.more || x.partial {
-		return nil
-	}
-	if x.scored() && x.stats == nil {
-		// The next pages are scored as this one was.
-		stats, err := exec.Statistics(ctx, x.leaves, x.sch, x.analyzers, x.root, x.req.DefaultFields)
-		if err != nil {
-			if x.tolerate(err) {
-				return nil
-			}
-			return x.placed(ctx, err)
-		}
-		x.stats = stats
+		return
 	}
 	last := exec.AfterHit(&x.rank.hits[len(x.rank.hits)-1])
 	c := &cursor.Cursor{Digest: x.page.digest, ID: last.Key, Values: make([]cursor.Value, len(last.Values))}
@@ -134,5 +122,4 @@ func (x *execution) next(ctx context.Context, reply *api.SearchReply) *api.Probl
 	if reply.Next, ok = c.Encode(); !ok {
 		x.note(fmt.Sprintf("more hits follow, but a cursor to them would be longer than %d characters", cursor.MaxText))
 	}
-	return nil
 }

@@ -53,13 +53,17 @@ func (x *execution) findLexical(ctx context.Context) error {
 		r.Total = exec.TotalNone
 	}
 	if r.Limit > 0 {
-		r.Limit++ // one more tells whether there is a next page
+		r.Limit++                                  // one more tells whether there is a next page
+		r.KeepStats = x.stats == nil && x.scored() // which is scored as this one
 	}
 	res, err := x.lexical(ctx, r)
 	if err != nil {
 		return err
 	}
 	x.rank.hits, x.rank.total, x.rank.relation = res.Hits, res.Total, res.TotalRelation
+	if res.Stats != nil {
+		x.stats = res.Stats
+	}
 	if len(res.Hits) > req.Limit {
 		x.rank.hits, x.rank.more = res.Hits[:req.Limit], true
 	}

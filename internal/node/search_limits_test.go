@@ -2,9 +2,11 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -96,4 +98,61 @@ func TestSearchesOfAllKindsAtOnce(t *testing.T) {
 		}
 	}
 	wg.Wait()
+}
+
+// TestPagesOfABroadPrefix pages through a prefix with more words than score, while documents bring more of them.
+func TestPagesOfABroadPrefix(t *testing.T) {
+	s := newServer(t, Config{})
+	s.every = 50
+	load := func(from, to int) {
+		var b strings.Builder
+		for i := from; i < to; i++ {
+			fmt.Fprintf(&b, "{\"id\":\"%04d\",\"t\":\"w%d w%d w%d\"}\n", i, i, i%700, i%61)
+		}
+		s.do("POST", "/index/bulk", "application/x-ndjson", b.String()).want(200)
+	}
+	load(0, 1500)
+	scores := func(target string) (ids []string, texts []string, next string) {
+		var m struct {
+			Hits []struct {
+				ID    string
+				Score json.Number
+			}
+			Next string
+		}
+		if err := json.Unmarshal(s.do("GET", target, "", "").want(200).body, &m); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range m.Hits {
+			ids, texts = append(ids, h.ID), append(texts, h.Score.String())
+		}
+		return ids, texts, m.Next
+	}
+	wantIDs, wantScores, _ := scores("/search?q=w*&limit=1500&fields=")
+	var ids, texts []string
+	target := "/search?q=w*&limit=200&fields="
+	next := ""
+	for page := 0; ; page++ {
+		after := ""
+		if next != "" {
+			after = "&after=" + next
+		}
+		var i, x []string
+		i, x, next = scores(target + after)
+		if len(next) > 40<<10 {
+			t.Fatalf("a cursor of %d characters", len(next))
+		}
+		for k := range i {
+			if i[k] < "1500" {
+				ids, texts = append(ids, i[k]), append(texts, x[k])
+			}
+		}
+		if next == "" {
+			break
+		}
+		load(1500+40*page, 1540+40*page)
+	}
+	if !slices.Equal(ids, wantIDs) || !slices.Equal(texts, wantScores) {
+		t.Errorf("%d hits in pages, %d at first; or in another order, or with other scores", len(ids), len(wantIDs))
+	}
 }

@@ -119,6 +119,8 @@ type Request struct {
 	Sort []SortKey
 	// After leaves out every document up to and including the one it describes. Offset counts from there; totals do not change.
 	After *After
+	// KeepStats fills Result.Stats: with them installed, another search scores like this one whatever was written meanwhile.
+	KeepStats bool
 	// NoScores leaves Hit.Score 0 where no key of Sort is by score, and saves the statistics. Without it, and with such an order, the
 	// scores of the returned hits are computed, those of no other document.
 	NoScores bool
@@ -149,4 +151,5 @@ type Result struct {
 	TotalRelation string // Exactly or AtLeast; empty when no total was asked for
 	Partial       bool   // the deadline passed before everything was searched
 	Notes         []string
+	Stats         *score.Stats // what the scores were made with, of the terms that score; nil without Request.KeepStats or scores
 }

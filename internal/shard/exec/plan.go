@@ -717,7 +717,7 @@ func (s *searcher) scoring(n *node, terms []expansion) (map[string]bool, error) 
 			}
 		}
 	} else {
-		if len(terms) <= MaxPrefixTerms || s.collect != nil {
+		if len(terms) <= MaxPrefixTerms || s.uncapped {
 			return nil, nil // a coordinator chooses when it has everybody's
 		}
 		dead := false

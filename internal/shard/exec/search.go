@@ -46,7 +46,8 @@ type searcher struct {
 	termCount     int
 	slots         int
 	docs          uint64
-	collect       *score.Stats
+	collect       *score.Stats      // receives the statistics, if not nil
+	uncapped      bool              // of a prefix every term counts, not only those that score
 	checker       func(n int) error // check, for leaves to call
 
 	nodes []*node // reused from search to search; the first inUse are this one's
@@ -111,6 +112,7 @@ func (s *searcher) release() {
 	clear(s.postArena)
 	clear(s.slotCur)
 	s.ctx, s.leaves, s.schema, s.analyzers, s.req, s.collect = nil, nil, nil, nil, nil, nil
+	s.uncapped = false
 	s.arena, s.terms, s.postArena, s.params = s.arena[:0], s.terms[:0], s.postArena[:0], s.params[:0]
 	s.prefixes, s.capped, s.notes, s.defaultFields, s.termIndex = nil, nil, nil, nil, nil
 	s.tokenCount, s.leafTokens, s.termCount, s.slots, s.docs, s.work, s.failed = 0, 0, 0, 0, 0, 0, nil
@@ -246,8 +248,14 @@ func Search(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers
 		so = s.constantOrder(sh.root)
 	}
 	if so == nil || so.needStats(s) {
+		if req.KeepStats {
+			s.collect = &score.Stats{Fields: map[string]score.FieldStats{}, DF: map[score.Term]uint64{}}
+		}
 		if err := s.statistics(); err != nil {
 			return res.or(s.partial(res, err))
+		}
+		if res.Stats = s.collect; res.Stats != nil {
+			res.Stats.Docs = s.docs
 		}
 	}
 	if req.Trace != nil {
@@ -357,7 +365,7 @@ func Statistics(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analy
 	req := Request{Query: q, DefaultFields: defaultFields}
 	s := newSearcher(ctx, leaves, sch, an, &req)
 	defer s.release()
-	s.collect = &score.Stats{Fields: map[string]score.FieldStats{}, DF: map[score.Term]uint64{}}
+	s.collect, s.uncapped = &score.Stats{Fields: map[string]score.FieldStats{}, DF: map[score.Term]uint64{}}, true
 	if _, err := s.plan(q); err != nil {
 		return nil, err
 	}
