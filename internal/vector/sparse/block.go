@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sort"
 	"unsafe"
 
 	"github.com/weft-search/weft/internal/vector"
@@ -77,7 +78,7 @@ func (b *block) list(i int) (l list, err error) {
 			return list{}, damaged("list", "its weights do not descend")
 		}
 	default:
-		if n > 2*maxTiers || len(p) != align4(tierSize*n+2*df) {
+		if n > maxTiers || len(p) != align4(tierSize*n+2*df) {
 			return l, damaged("list", "its tiers and entries do not fill it")
 		}
 		l.tiers = unsafe.Slice((*tier)(unsafe.Pointer(unsafe.SliceData(p))), n)
@@ -130,7 +131,7 @@ func align8(n int) int { return (n + 7) &^ 7 }
 // blockWriter makes the lists of blocks. It keeps 8 bytes for each weight of a block.
 type blockWriter struct {
 	limits
-	small []uint32          // by dimension below smallDims: weights, then where the next key goes
+	small []uint32          // by dimension, up to smallDims of them: weights, then where the next key goes
 	large map[uint32]uint32 // the same of other dimensions
 	dims  []uint32
 	keys  []uint64
@@ -139,13 +140,21 @@ type blockWriter struct {
 
 const smallDims = 1 << 18
 
-// lists returns the lists of the block of n vectors whose records record gives, and the number of its dimensions. The bytes are valid until the
-// next call. It calls check now and then and ends with its error.
+// lists returns the lists of the block of n vectors whose records record gives, and the number of its dimensions. The bytes are valid
+// until the next call. It calls check now and then and ends with its error.
 func (w *blockWriter) lists(n int, record func(i int) []byte, check func() error) (b []byte, dims int, err error) {
-	if w.small == nil {
-		w.small, w.large = make([]uint32, smallDims), map[uint32]uint32{}
+	top := uint32(0)
+	for i := range n {
+		if v, ok := parse(record(i)); ok && v.n > 0 {
+			top = max(top, v.dim(v.n-1))
+		}
 	}
+	small := int(min(top, smallDims-1)) + 1
+	w.small = slices.Grow(w.small[:0], small)[:small]
 	clear(w.small)
+	if w.large == nil {
+		w.large = map[uint32]uint32{}
+	}
 	clear(w.large)
 	w.dims = w.dims[:0]
 	total := 0
@@ -160,7 +169,7 @@ func (w *blockWriter) lists(n int, record func(i int) []byte, check func() error
 			return nil, 0, errChanged
 		}
 		for j := range v.n {
-			if d := v.dim(j); d < smallDims {
+			if d := v.dim(j); int(d) < small {
 				w.small[d]++
 			} else {
 				w.large[d]++
@@ -180,7 +189,7 @@ func (w *blockWriter) lists(n int, record func(i int) []byte, check func() error
 	slices.Sort(w.dims[from:])
 	at := uint32(0)
 	for _, d := range w.dims {
-		if d < smallDims {
+		if int(d) < small {
 			w.small[d], at = at, at+w.small[d]
 		} else {
 			w.large[d], at = at, at+w.large[d]
@@ -200,7 +209,7 @@ func (w *blockWriter) lists(n int, record func(i int) []byte, check func() error
 		total -= v.n
 		for j := range v.n {
 			d, at := v.dim(j), uint32(0)
-			if d < smallDims {
+			if int(d) < small {
 				at = w.small[d]
 				w.small[d]++
 			} else {
@@ -227,7 +236,7 @@ func (w *blockWriter) lists(n int, record func(i int) []byte, check func() error
 		}
 		// Every key of the dimension has been placed, so the place of the next is their end.
 		end := w.large[d]
-		if d < smallDims {
+		if int(d) < small {
 			end = w.small[d]
 		}
 		if end <= last || int(end) > len(w.keys) {
@@ -279,32 +288,11 @@ func appendList(b []byte, keys []uint64, short int) []byte {
 		}
 	} else {
 		count := len(b)
-		hi, lo := float64(weightOf(keys[0])), float64(weightOf(keys[df-1]))
-		const tiers = maxTiers
-		level := func(w float32) int {
-			l := 0
-			if hi > lo {
-				l = min(tiers-1, int((hi-float64(w))/(hi-lo)*tiers))
-			}
-			// A tier has weights of one sign only.
-			if w < 0 {
-				l += tiers
-			}
-			return l
-		}
-		n := uint32(0)
+		width, n := tierWidth(keys), uint32(0)
 		for i := 0; i < df; n++ {
-			greatest := weightOf(keys[i])
-			l, least, to := level(greatest), greatest, i+1
-			for ; to < df; to++ {
-				w := weightOf(keys[to])
-				if level(w) != l {
-					break
-				}
-				least = w
-			}
-			b = le.AppendUint32(b, math.Float32bits(greatest))
-			b = le.AppendUint32(b, math.Float32bits(least))
+			to := tierEnd(keys, i, width)
+			b = le.AppendUint32(b, math.Float32bits(weightOf(keys[i])))
+			b = le.AppendUint32(b, math.Float32bits(weightOf(keys[to-1])))
 			b = le.AppendUint32(b, uint32(to-i))
 			// Within a tier by vector alone.
 			for j := i; j < to; j++ {
@@ -322,4 +310,48 @@ func appendList(b []byte, keys []uint64, short int) []byte {
 		b = append(b, 0)
 	}
 	return b
+}
+
+// tierEnd returns the end of the tier of sorted keys that begins with key i and holds weights of one sign that lie within width of each
+// other.
+func tierEnd(keys []uint64, i int, width float64) int {
+	w := weightOf(keys[i])
+	least := float64(w) - width
+	if w >= 0 {
+		least = max(least, 0)
+	}
+	// Tiers are short more often than not.
+	step := 1
+	for i+step < len(keys) && float64(weightOf(keys[i+step])) >= least {
+		step *= 2
+	}
+	from, to := i+step/2+1, min(i+step, len(keys))
+	return from + sort.Search(to-from, func(k int) bool { return float64(weightOf(keys[from+k])) < least })
+}
+
+// tierWidth returns a width with which a list has at most maxTiers tiers, close to the least one. It does not cut the range of the weights
+// into equal parts, because a few outliers would then make the tiers of all others wide.
+func tierWidth(keys []uint64) float64 {
+	fits := func(width float64) bool {
+		n := 0
+		for i := 0; i < len(keys); n++ {
+			if n == maxTiers {
+				return false
+			}
+			i = tierEnd(keys, i, width)
+		}
+		return true
+	}
+	if fits(0) {
+		return 0
+	}
+	least, enough := 0.0, float64(weightOf(keys[0]))-float64(weightOf(keys[len(keys)-1]))
+	for range 16 {
+		if mid := (least + enough) / 2; fits(mid) {
+			enough = mid
+		} else {
+			least = mid
+		}
+	}
+	return enough
 }

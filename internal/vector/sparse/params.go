@@ -12,8 +12,8 @@ import (
 type Weights uint8
 
 // The kinds of weights. Float32 keeps what was given, Float16 rounds to the nearest half float, ties to even and at most ±65,504. Uint8
-// and Uint4 keep lo + step·u for each weight, with lo and step for each vector and u of 8 or 4 bits: with lo and hi the least and greatest weight,
-// step is 1 if all weights are whole and hi−lo fits into u, else (hi−lo) divided by the greatest u.
+// and Uint4 keep lo + step·u for each weight, with lo and step for each vector and u of 8 or 4 bits: with lo and hi the least and greatest
+// weight, step is 1 if all weights are whole and hi−lo fits into u, else (hi−lo) divided by the greatest u.
 const (
 	Float32 Weights = iota
 	Float16

@@ -30,10 +30,10 @@ type Query struct {
 	wide   bool // has dimensions from 2^16 on
 }
 
-// NewQuery prepares a query of weights for dimensions, in any order; those of equal dimensions are added up in the order given, and dimensions
-// whose weight is 0 are left out. It keeps no reference. The error is a *QueryError: lengths that differ, more than MaxQueryDims
-// weights, a weight or a sum that is not finite, a dimension above 65,535 for a field that has u16, weights that are all 0 or none,
-// a length from schema.MaxVectorLength on.
+// NewQuery prepares a query of weights for dimensions, in any order; those of equal dimensions are added up in the order given, and
+// dimensions whose weight is 0 are left out. It keeps no reference. The error is a *QueryError: lengths that differ, more than
+// MaxQueryDims weights, a weight or a sum that is not finite, a dimension above 65,535 for a field that has u16, weights that are all 0 or
+// none, a length from schema.MaxVectorLength on.
 func NewQuery(p Params, indices []uint32, weights []float32) (*Query, error) {
 	switch {
 	case len(indices) != len(weights):
@@ -86,9 +86,6 @@ func NewQuery(p Params, indices []uint32, weights []float32) (*Query, error) {
 	}
 	return q, nil
 }
-
-// Len is the number of dimensions of the query.
-func (q *Query) Len() int { return len(q.dims) }
 
 // at returns the place of a dimension in the query whose filter bit is set; ok is false if the query has another of the same bit.
 func (q *Query) at(dim uint32) (i int, ok bool) {

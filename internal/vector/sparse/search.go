@@ -12,9 +12,9 @@ import (
 // How a block is searched.
 //
 // Every dimension of the query has a list in the block, cut into tiers. An entry of a tier with weights in [least, greatest] adds to the
-// score of its vector something between q·least and q·greatest. Such products are counted in units of δ, a power of two so chosen that
-// the greatest absolute sum S = Σ |q|·max|w| is below 2^28 δ: product (of two float32, in a float64) and scaling are exact, so low = ⌊min/δ⌋ and
-// high = ⌈max/δ⌉ are bounds in whole numbers, and sums of them have no error and fit into 32 bits.
+// score of its vector something between q·least and q·greatest. Such products are counted in units of δ, a power of two so chosen that the
+// greatest absolute sum S = Σ |q|·max|w| is below 2^28 δ: product (of two float32, in a float64) and scaling are exact, so low = ⌊min/δ⌋
+// and high = ⌈max/δ⌉ are bounds in whole numbers, and sums of them have no error and fit into 32 bits.
 //
 // Tiers are walked in the order of how much they can still change, and each adds its low to the accumulators of its entries. At any
 // time let, for each dimension d,
@@ -42,11 +42,11 @@ import (
 // score does not exclude the rest. What has been walked decides only how many survivors there are, never who wins.
 //
 // Documents with several vectors are bounded through them. MAX: by their best vector, both ways; a value that does not survive is below
-// the K-th score and so is not needed to know that the document is out. The other combiners are bounded only if no entry adds a negative number: the
-// means (AVG, LOG_SUM_EXP, WEIGHTED_TOP_K) of the matching values are at most the greatest value and, as each weighs greater values at
-// least as much as smaller ones, at least the sum divided by the number of all values; SUM is the sum. Their own rounding, for up to
-// manyValues values, is below 2^-12 of the result: sums of n terms err by n·2^-24 at most, and the exponentials of LOG_SUM_EXP by their rounded argument, |x|·2^-23 ≤
-// 2^-16 where they are not 0. With negative parts, every matching document is scored.
+// the K-th score and so is not needed to know that the document is out. The other combiners are bounded only if no entry adds a negative
+// number: the means (AVG, LOG_SUM_EXP, WEIGHTED_TOP_K) of the matching values are at most the greatest value and, as each weighs greater
+// values at least as much as smaller ones, at least the sum divided by the number of all values; SUM is the sum. Their own rounding, for
+// up to manyValues values, is below 2^-12 of the result: sums of n terms err by n·2^-24 at most, and the exponentials of LOG_SUM_EXP by
+// their rounded argument, |x|·2^-23 ≤ 2^-16 where they are not 0. With negative parts, every matching document is scored.
 
 const (
 	unitBits   = 28       // S is below 2^unitBits units
@@ -70,8 +70,14 @@ type cursor struct {
 	gap         int64 // of the walked
 }
 
-// key is how much the list can still change the score of a vector.
-func (c *cursor) key() int64 { return max(c.best, -c.worst) }
+// key is how much the list can still change the score of a vector, -1 if all of it was walked. A list of zeros, which codes can
+// stand for, changes nothing but still has to come before those.
+func (c *cursor) key() int64 {
+	if c.a == c.z {
+		return -1
+	}
+	return max(c.best, -c.worst)
+}
 
 // searcher is the memory of a search.
 type searcher struct {
@@ -316,7 +322,6 @@ func (s *searcher) walk(c *cursor) int {
 	s.f -= c.worst
 	n := 0
 	switch {
-	case c.a == c.z:
 	case c.tiers == nil:
 		for i, o := range c.ords {
 			s.acc[o] += int32(math.Floor(c.q * float64(c.weights[i]) * s.inv))
@@ -501,8 +506,8 @@ func (s *searcher) offerMatching(bounded bool) error {
 	return nil
 }
 
-// bounds gives bounds in units of the score of a document with the vectors i ≤ k < j of the block, or with one untouched vector if i is j: low is
-// a bound only if it is positive.
+// bounds gives bounds in units of the score of a document with the vectors i ≤ k < j of the block, or with one untouched vector if i is j:
+// low is a bound only if it is positive.
 func (s *searcher) bounds(i, j, n int) (low, high int64) {
 	top, sum := int64(0), int64(0)
 	if i < j {

@@ -236,7 +236,7 @@ func Open(b []byte, numDocs uint32) (*Index, error) {
 	switch {
 	case docs != numDocs:
 		return nil, damaged("trailer", fmt.Sprintf("it is of %d documents, not %d", docs, numDocs))
-	case n > MaxVectors || having > n || having > docs || blocks > n || flags > flagEach || code>>1 > uint32(Uint4):
+	case n > MaxVectors || 8*uint64(n) > room || having > n || having > docs || blocks > n || flags > flagEach || code>>1 > uint32(Uint4):
 		return nil, damaged("trailer", "a number is out of range")
 	case flags == flagEach && (n != docs || having != n):
 		return nil, damaged("trailer", "not every document can have one vector")

@@ -3,6 +3,7 @@ package sparse
 import (
 	"bytes"
 	"fmt"
+	"math"
 )
 
 // Verify checks all bytes of a section: that each record is one that Encode makes, and that the lists are those of the records. It costs
@@ -18,6 +19,12 @@ func (x *Index) verify(lim limits) error {
 		}
 		v, _ := parse(rec)
 		nonzeros += uint64(v.n)
+		switch {
+		case v.kind != x.p.Weights:
+			return damaged("records", fmt.Sprintf("record %d has other weights than the field", i))
+		case x.p.U16 && v.wide:
+			return damaged("records", fmt.Sprintf("record %d has a dimension above %d", i, math.MaxUint16))
+		}
 	}
 	if x.raw == nil {
 		return nil
