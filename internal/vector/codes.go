@@ -254,6 +254,9 @@ func quantise(parts []int8, v []float32) (scale float32) {
 // sample is the number of vectors whose middle is the centre.
 const sample = 1023
 
+// sampleFloats bounds what is looked at together: fewer vectors of very many dimensions.
+const sampleFloats = 1 << 24
+
 // direction sets v to the components of a record as the graph sees them and returns their squared length.
 func direction(p Params, rec []byte, v []float32) float32 {
 	decode(p, rec, v)
@@ -274,7 +277,7 @@ func direction(p Params, rec []byte, v []float32) float32 {
 // follow a few vectors far out and leave the many others nothing but their common distance from it.
 func centreOf(p Params, src Source, v []float32) []float32 {
 	n := src.Len()
-	step := max(n/sample, 1)
+	step := max(n/min(sample, max(sampleFloats/p.Dim, 1)), 1)
 	rows := make([]float32, 0, (n+step-1)/step*p.Dim)
 	for i := 0; i < n; i += step {
 		direction(p, src.Record(i), v)
@@ -334,7 +337,7 @@ const (
 // needsFine says whether codes of eight bits do not tell near vectors apart.
 func needsFine(p Params, src Source, centre []float32) bool {
 	n := src.Len()
-	step := max(n/probeVectors, 1)
+	step := max(n/min(probeVectors, max(sampleFloats/p.Dim, probeWithin+1)), 1)
 	rows := (n + step - 1) / step
 	if rows <= probeWithin {
 		return false

@@ -151,7 +151,7 @@ func (x *Index) combined(q *Query, c score.Combiner, from, to int, s *scores) fl
 }
 
 // checkEvery is the number of comparisons between two calls of Options.Check.
-const checkEvery = 1024
+const checkEvery = 256
 
 // Exact scores every document that has a vector and may be returned, and appends the best to dst, best first: by score
 // descending, then as o.Before says.

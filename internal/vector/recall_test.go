@@ -137,9 +137,17 @@ func TestRecallOnRealVectors(t *testing.T) {
 		{"fiori", hybrid("hybrid-fiori-docs", "minilm-384.fbin.gz", "truth-cos-top20.jsonl.gz"), []Metric{Cosine, Unit}},
 	} {
 		t.Run(s.name, func(t *testing.T) {
+			elements := []Element{F32, F16, Int8}
+			if raceEnabled {
+				// The detector makes builds ten times slower; two sets are enough to find a race.
+				if s.name != "bright" && s.name != "fiori" {
+					t.Skip("large for the race detector")
+				}
+				s.metrics, elements = s.metrics[:1], elements[2:]
+			}
 			d := s.load(t)
 			for _, metric := range s.metrics {
-				for element := F32; element <= Int8; element++ {
+				for _, element := range elements {
 					p := Params{Dim: len(d.base[0]), Metric: metric, Element: element, Graph: true, GraphFrom: 1}
 					x := section(t, p, len(d.base), encodeAll(p, d.base))
 					x.always = true
@@ -200,10 +208,12 @@ func (d *dataSet) recall(t *testing.T, x *Index, p Params) (found, scan float64,
 var hills = sync.OnceValue(func() *landscape {
 	r := rand.New(rand.NewPCG(11, 12))
 	l := &landscape{p: Params{Dim: 32, Metric: L2, Graph: true}, n: 20000}
+	queries := 100
 	if raceEnabled {
-		l.n = 8000
+		l.n, queries = 2500, 20
+		l.p.GraphFrom = l.n
 	}
-	vecs, of := clustered(r, l.n+100, l.p.Dim, 100, 0.4)
+	vecs, of := clustered(r, l.n+queries, l.p.Dim, 100, 0.4)
 	l.of = of
 	l.src = encodeAll(l.p, vecs[:l.n])
 	l.queries = vecs[l.n:]
@@ -291,7 +301,7 @@ func TestRecallOnHardData(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	n := 6000
 	if raceEnabled {
-		n = 2000
+		n = 600
 	}
 	tight, _ := clustered(r, n, 24, 20, 0.002)
 	for _, v := range tight[:n/2] {
@@ -330,7 +340,7 @@ func TestRecallOnHardData(t *testing.T) {
 			if err := x.Verify(); err != nil {
 				t.Fatal(err)
 			}
-			sum, queries := 0.0, 60
+			sum, queries := 0.0, n/50
 			for range queries {
 				v := append([]float32(nil), c.vecs[r.IntN(n)]...)
 				for j := range v {

@@ -176,12 +176,19 @@ func TestDamage(t *testing.T) {
 		}
 		missed, tried := 0, 0
 		for i := range b {
+			if raceEnabled && i%3 != 0 && i < headerSize {
+				continue
+			}
 			flips := []byte{1, 0x80, 0xff}
+			step := 5
+			if raceEnabled {
+				step = 101
+			}
 			if i >= headerSize {
-				if i%5 != 0 {
+				if i%step != 0 {
 					continue
 				}
-				flips = flips[i/5%3:][:1]
+				flips = flips[i/step%3:][:1]
 			}
 			for _, flip := range flips {
 				tried++

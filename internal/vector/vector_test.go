@@ -118,8 +118,8 @@ func TestQueriesThatCannotBe(t *testing.T) {
 // A graph does not depend on the number of processors, and copying the records of a section gives the section.
 func TestSectionsAreCanonical(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
-	vecs, _ := clustered(r, 1500, 12, 30, 0.3)
-	for i := range 200 {
+	vecs, _ := clustered(r, 700, 12, 30, 0.3)
+	for i := range 90 {
 		vecs[i*7] = vecs[3]
 	}
 	for metric := Unit; metric <= L2; metric++ {
@@ -147,7 +147,11 @@ func TestSectionsAreCanonical(t *testing.T) {
 
 // nothing but equal vectors, one vector, none: K above their number, no accepted document, K of 0.
 func TestSmallAndEqual(t *testing.T) {
-	for _, n := range []int{0, 1, 2, 40, 3000} {
+	sizes := []int{0, 1, 2, 40, 3000}
+	if raceEnabled {
+		sizes[4] = 200
+	}
+	for _, n := range sizes {
 		for _, dim := range []int{1, 5} {
 			for metric := Unit; metric <= L2; metric++ {
 				t.Run(fmt.Sprint(n, dim, metric), func(t *testing.T) {
@@ -209,7 +213,7 @@ func TestNoGraphBelowTheBound(t *testing.T) {
 // Documents with several vectors: the graph proposes them by their best one, and they are scored whole.
 func TestSeveralVectors(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
-	const docs = 1500
+	const docs = 500
 	p := Params{Dim: 16, Metric: Cosine, Element: F16, Graph: true, GraphFrom: 1}
 	src := &list{p: p, docs: []uint32{}}
 	vecs, _ := clustered(r, docs*4, p.Dim, 60, 0.5)
@@ -250,7 +254,7 @@ func TestSeveralVectors(t *testing.T) {
 
 func TestBitVectors(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 9))
-	const n = 3000
+	const n = 800
 	p := Params{Kind: Binary, Dim: 128, Metric: Hamming, Graph: true, GraphFrom: 1}
 	src := &list{p: p}
 	var centres [30][16]byte

@@ -142,7 +142,7 @@ func TestCandidates(t *testing.T) {
 // clusters are far apart and lists short.
 func TestBuild(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	line := make(plane, 700)
+	line := make(plane, 300)
 	for i := range line {
 		line[i] = []float32{float32(i)}
 	}
@@ -152,8 +152,8 @@ func TestBuild(t *testing.T) {
 	}
 	for name, p := range map[string]plane{
 		"none": {}, "one": points(r, 1, 3, 1, 1), "two": points(r, 2, 3, 1, 1), "one level": points(r, 32, 3, 1, 1), "two levels": points(r, 33, 3, 1, 1),
-		"clusters": points(r, 1500, 6, 40, 1e-4), "cloud": points(r, 1500, 12, 1, 1), "line": line, "powers": powers,
-		"equal": slices.Repeat(plane{{1, 2}}, 600), "pairs": append(slices.Repeat(plane{{1, 2}}, 300), slices.Repeat(plane{{7, 2}}, 300)...),
+		"clusters": points(r, 600, 6, 40, 1e-4), "cloud": points(r, 500, 12, 1, 1), "line": line, "powers": powers,
+		"equal": slices.Repeat(plane{{1, 2}}, 150), "pairs": append(slices.Repeat(plane{{1, 2}}, 90), slices.Repeat(plane{{7, 2}}, 90)...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, m := range []int{4, 16} {
@@ -206,7 +206,7 @@ func (f filterFunc) Accepts(node uint32) bool { return f(node) }
 
 func TestSearch(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	p := points(r, 3000, 8, 30, 0.3)
+	p := points(r, 2000, 8, 30, 0.3)
 	g := build(t, p, 8, 80, 2)
 	all := func(uint32) bool { return true }
 	var s Searcher

@@ -25,7 +25,7 @@ const (
 )
 
 // checkEvery is the number of distances between two calls of a search's check.
-const checkEvery = 1024
+const checkEvery = 256
 
 // Searcher is the memory of a search, to be used again.
 type Searcher struct {
