@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/weft-search/weft/internal/corpus"
@@ -40,7 +41,11 @@ func TestSearchEqualsTheOracle(t *testing.T) {
 		{Kind: score.WeightedTopK},
 		{Kind: score.WeightedTopK, TopK: 2, Decay: 0.3},
 	}
-	for seed := range uint64(30) {
+	seeds := uint64(60)
+	if raceEnabled {
+		seeds = 12
+	}
+	for seed := range seeds {
 		r := newRand(seed)
 		kind := kinds[seed%uint64(len(kinds))]
 		weight := func(uint32) float32 {
@@ -134,6 +139,9 @@ func skewed(n int) *set {
 }
 
 func TestSearchLeavesOutMostOfSkewedLists(t *testing.T) {
+	if raceEnabled {
+		t.Skip("nothing here runs at once")
+	}
 	s := skewed(10_000)
 	x := s.open(t)
 	r := newRand(6)
@@ -463,4 +471,30 @@ func TestNearestOfRealTermWeights(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestSearchesAtOnce(t *testing.T) {
+	s := skewed(2000)
+	x := s.open(t)
+	q := query(t, s.p, draw(newRand(14), 30, 3000, func(uint32) float32 { return 1 }))
+	want, _, err := x.Exhaustive(q, Options{K: 20}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 10 {
+				got, _, err := x.Search(q, Options{K: 20}, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if at, same := diff(got, want); !same {
+					t.Errorf("differs at %d", at)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
