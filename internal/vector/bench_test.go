@@ -63,6 +63,36 @@ func TestScale(t *testing.T) {
 				t.Errorf("recall %.4f", got)
 			}
 		}
+		for _, every := range []int{100, 10, 2} {
+			accept := setOf(n, func(d int) bool { return d%every == 0 })
+			o := Options{K: k, Accept: accept}
+			start = time.Now()
+			for i, q := range qs {
+				if truth[i], _, err = x.Exact(q, o, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			scan := time.Since(start) / queries
+			for name, search := range map[string]func(*Query, Options, []Hit) ([]Hit, Work, error){"masked": x.Masked, "unmasked": x.Unmasked} {
+				for _, x.always = range []bool{true, false} {
+					var sum float64
+					var buf []Hit
+					var w Work
+					start = time.Now()
+					for i, q := range qs {
+						var one Work
+						if buf, one, err = search(q, o, buf[:0]); err != nil {
+							t.Fatal(err)
+						}
+						w.Add(one)
+						sum += recall(truth[i], buf)
+					}
+					t.Logf("  one in %d, %s, graph forced %v: recall %.4f, %v against %v, %d visited, %d codes compared, %d vectors scored", every, name, x.always,
+						sum/queries, time.Since(start)/queries, scan, w.Visited/queries, w.Distances/queries, w.Rescored/queries)
+				}
+			}
+			x.always = false
+		}
 	}
 }
 

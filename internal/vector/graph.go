@@ -177,9 +177,8 @@ const (
 	// scanShare: a graph search compares so many codes for each candidate that a scan of all vectors is no slower once
 	// there are less than this many vectors for a candidate.
 	scanShare = 8
-	// fewAccepted: if accepted nodes have on average less than this many accepted ones within two steps, they may not be
-	// connected.
-	fewAccepted = 3
+	// listCost is what looking through a list of neighbours for accepted ones costs, in vectors scored by a scan.
+	listCost = 5
 	// patience is the number of candidates above K, in the order of their codes' distances, that have to be scored without
 	// one of them being among the best before the rest is dropped.
 	patience = 16
@@ -212,8 +211,9 @@ func (x *Index) Masked(q *Query, o Options, dst []Hit) ([]Hit, Work, error) {
 	}
 	part, ef := x.g, x.ef(o)
 	accepted := x.accepted(o.Accept)
-	share := float64(accepted) / float64(x.numDocs)
-	if !x.always && (ef*scanShare >= x.n || accepted <= 4*ef || share*part.degree*part.degree < fewAccepted) {
+	// A node needs M accepted ones; the lists it takes to find them have share·degree each.
+	lists := float64(ef) * (1 + float64(part.g.M*int(x.numDocs))/(float64(accepted)*part.degree+1))
+	if !x.always && (ef*scanShare >= x.n || accepted <= 4*ef || float64(accepted) < listCost*lists) {
 		return x.Exact(q, o, dst)
 	}
 	s := searchPool.Get().(*search)

@@ -241,7 +241,7 @@ func (g *Graph) Search(s *Searcher, t Target, ef int, check func(n int) error) e
 //
 // Only accepted nodes are candidates. Where a neighbour is rejected, the search looks through it at its own neighbours, as
 // does ACORN (Patel et al., "ACORN: Performant and Predicate-Agnostic Search Over Vector Embeddings and Structured Data",
-// https://arxiv.org/abs/2403.04871), until it has as many as a list holds; and farther where that gives hardly any, so that
+// https://arxiv.org/abs/2403.04871), until it has M; and farther where that gives hardly any, so that
 // accepted nodes stay connected where they are rare.
 func (g *Graph) SearchMasked(s *Searcher, t Target, ef int, f Filter, seeds []uint32, check func(n int) error) error {
 	s.begin(g.N, check)
@@ -311,10 +311,11 @@ func (s *Searcher) exploreMasked(g *Graph, t Target, ef int, f Filter, seeds []u
 				s.ids = append(s.ids, u)
 			} else {
 				s.bridges = append(s.bridges, u)
+				fetch(&g.Base[int(u)*degree], &g.Base[int(u)*degree+degree-1])
 			}
 		}
 		near := len(s.bridges)
-		for i := 0; i < min(len(s.bridges), maxBridges) && len(s.ids) < degree && (i < near || len(s.ids) < enough); i++ {
+		for i := 0; i < min(len(s.bridges), maxBridges) && len(s.ids) < g.M && (i < near || len(s.ids) < enough); i++ {
 			b := s.bridges[i]
 			if i >= near && s.has(b) {
 				continue
@@ -332,6 +333,10 @@ func (s *Searcher) exploreMasked(g *Graph, t Target, ef int, f Filter, seeds []u
 					s.ids = append(s.ids, u)
 				case len(s.bridges) < maxBridges:
 					s.bridges = append(s.bridges, u)
+					if len(s.bridges) > near+enough {
+						continue // most are not needed
+					}
+					fetch(&g.Base[int(u)*degree], &g.Base[int(u)*degree+degree-1])
 				}
 			}
 		}
