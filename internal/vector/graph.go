@@ -29,8 +29,9 @@ const maxWorkers = 8
 
 // buildGraph makes the graph of a source whose records are in memory or mapped.
 //
-// Memory while it is built: two codes and 8 bytes for each vector, 16 more bytes for equal ones, and what package graph
-// says for each node; with 128 dimensions and the default M about 560 bytes a vector.
+// Memory while it is built: for each vector its code (Dim + 8 bytes; 2·Dim + 8 if codes are fine), 8 bytes, 8 more for dot
+// products and 16 more where codes are equal, and for each node what package graph says: about 430 bytes with 128 dimensions
+// and the default M. Besides, some 64 MiB at most for the samples that centre and codes are chosen by.
 func buildGraph(ctx context.Context, p Params, src Source) (*graphPart, error) {
 	n := src.Len()
 	part := &graphPart{}
