@@ -31,7 +31,7 @@ const maxWorkers = 8
 //
 // Memory while it is built: for each vector its code (Dim + 8 bytes; 2·Dim + 8 if codes are fine), 8 bytes, 8 more for dot
 // products and 16 more where codes are equal, and for each node what package graph says: about 430 bytes with 128 dimensions
-// and the default M. Besides, some 64 MiB at most for the samples that centre and codes are chosen by.
+// and the default M. Besides, some 128 MiB at most for the samples that centre and codes are chosen by.
 func buildGraph(ctx context.Context, p Params, src Source) (*graphPart, error) {
 	n := src.Len()
 	part := &graphPart{}
