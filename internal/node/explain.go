@@ -9,6 +9,7 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/shard/knn"
 )
 
 // maxExplained bounds the hits of a search with explain: a tree is much longer than a hit, and is made by a search of its own.
@@ -49,7 +50,7 @@ func (x *execution) tree(ctx context.Context, i int) ([]byte, error) {
 		return x.lexicalTree(ctx, nil, h)
 	}
 	if x.everything {
-		return x.vectorTree(nil, h.Score), nil
+		return x.vectorTree(nil, h, h.Score)
 	}
 	v := &x.rank.votes[i]
 	b := append([]byte(nil), `{"kind":`...)
@@ -74,7 +75,10 @@ func (x *execution) tree(ctx context.Context, i int) ([]byte, error) {
 			b = append(b, ',')
 		}
 		b = appendRanking(b, "vector", v.vectorPart, v.vectorRank, x.req.Weights[vectorBranch], v.vectorScore)
-		b = x.vectorTree(b, v.vectorScore)
+		var err error
+		if b, err = x.vectorTree(b, h, v.vectorScore); err != nil {
+			return nil, err
+		}
 		b = append(b, ']', '}')
 	}
 	return append(b, ']', '}'), nil
@@ -174,8 +178,15 @@ func appendFinite(b []byte, f float32) []byte {
 // combinerNames are the names of the combiners in requests.
 var combinerNames = [...]string{score.LogSumExp: "log_sum_exp", score.Max: "max", score.Avg: "avg", score.Sum: "sum", score.WeightedTopK: "weighted_top_k"}
 
-func (x *execution) vectorTree(b []byte, similarity float32) []byte {
+// maxExplainedValues bounds the vectors of a document that its explanation names.
+const maxExplainedValues = 100
+
+func (x *execution) vectorTree(b []byte, h *exec.Hit, similarity float32) ([]byte, error) {
 	q := x.req.KNN
+	values, err := knn.Values(x.leaves, x.sch, x.vectorRequest(0), h.Leaf, h.Doc)
+	if err != nil {
+		return nil, err
+	}
 	b = append(b, `{"kind":"vector","value":`...)
 	b = api.AppendScore(b, similarity)
 	b = append(b, `,"field":`...)
@@ -184,7 +195,23 @@ func (x *execution) vectorTree(b []byte, similarity float32) []byte {
 	b = api.AppendString(b, x.metric(q.Field))
 	b = append(b, `,"combiner":`...)
 	b = api.AppendString(b, combinerNames[q.Combiner.Kind])
-	return append(b, '}')
+	b = append(b, `,"values":[`...)
+	for i, v := range values[:min(len(values), maxExplainedValues)] {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"ordinal":`...)
+		b = strconv.AppendInt(b, int64(v.Ordinal), 10)
+		b = append(b, `,"similarity":`...)
+		b = api.AppendScore(b, v.Similarity)
+		b = append(b, '}')
+	}
+	b = append(b, ']')
+	if more := len(values) - maxExplainedValues; more > 0 {
+		b = append(b, `,"more":`...)
+		b = strconv.AppendInt(b, int64(more), 10)
+	}
+	return append(b, '}'), nil
 }
 
 // metric names how the vectors of a field are compared.

@@ -70,14 +70,19 @@ func (x *execution) findLexical(ctx context.Context) error {
 	return nil
 }
 
-// nearest runs the vector search.
-func (x *execution) nearest(ctx context.Context, k int) (*knn.Result, error) {
+// vectorRequest is the vector search of the request, for k neighbours.
+func (x *execution) vectorRequest(k int) knn.Request {
 	q := x.req.KNN
-	res, err := knn.Search(ctx, x.leaves, x.sch, x.analyzers, knn.Request{
+	return knn.Request{
 		Field: q.Field, Dense: q.Dense, Bits: q.Bits, Indices: q.Indices, Weights: q.Weights,
 		K: k, Exact: q.Exact, Ef: q.Ef, Combiner: q.Combiner,
 		Filters: x.req.Filters, DefaultFields: x.req.DefaultFields, Cache: x.node.filters,
-	})
+	}
+}
+
+// nearest runs the vector search.
+func (x *execution) nearest(ctx context.Context, k int) (*knn.Result, error) {
+	res, err := knn.Search(ctx, x.leaves, x.sch, x.analyzers, x.vectorRequest(k))
 	x.watch.lap(stageKNN)
 	if err != nil {
 		if !x.tolerate(err) {

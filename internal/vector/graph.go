@@ -200,6 +200,31 @@ func (x *Index) ef(o Options) int {
 	return ef
 }
 
+// Costs are what the ways of a search are expected to take, in comparisons of a scan. Those of a graph that would be no graph
+// search in the end are infinite.
+type Costs struct{ Scan, Masked, Unmasked float64 }
+
+// Costs estimates a search for which so many documents are accepted, taking them as independent of the query.
+func (x *Index) Costs(o Options, accepted int) Costs {
+	docs := max(x.Docs(), 1)
+	c := Costs{Scan: float64(accepted) * float64(x.n) / float64(docs), Masked: math.Inf(1), Unmasked: math.Inf(1)}
+	ef := x.ef(o)
+	if x.g == nil || ef*scanShare >= x.n || accepted <= 4*ef {
+		return c
+	}
+	// A node needs M accepted ones; the lists it takes to find them have share·degree each.
+	c.Masked = listCost * float64(ef) * (1 + float64(x.g.g.M*int(x.numDocs))/(float64(accepted)*x.g.degree+1))
+	if wide := x.wide(o, ef, accepted); wide*scanShare < x.n {
+		c.Unmasked = listCost * float64(wide)
+	}
+	return c
+}
+
+// wide is the number of candidates among which enough are accepted: twice K are expected, since the last are the least certain.
+func (x *Index) wide(o Options, ef, accepted int) int {
+	return max(ef, int(2*float64(o.K)*float64(x.numDocs)/float64(max(accepted, 1))))
+}
+
 // Masked searches the graph among the documents of o.Accept and appends the best to dst, as Exact does. Its scores are exact.
 // Where so few are accepted that a scan of them costs no more, or that the graph would fall apart, it is Exact; so it is
 // without a graph.
@@ -212,9 +237,7 @@ func (x *Index) Masked(q *Query, o Options, dst []Hit) ([]Hit, Work, error) {
 	}
 	part, ef := x.g, x.ef(o)
 	accepted := x.accepted(o.Accept)
-	// A node needs M accepted ones; the lists it takes to find them have share·degree each.
-	lists := float64(ef) * (1 + float64(part.g.M*int(x.numDocs))/(float64(accepted)*part.degree+1))
-	if !x.always && (ef*scanShare >= x.n || accepted <= 4*ef || float64(accepted) < listCost*lists) {
+	if c := x.Costs(o, accepted); !x.always && c.Scan <= c.Masked {
 		return x.Exact(q, o, dst)
 	}
 	s := searchPool.Get().(*search)
@@ -253,8 +276,7 @@ func (x *Index) Unmasked(q *Query, o Options, dst []Hit) ([]Hit, Work, error) {
 		if accepted == 0 {
 			return dst, Work{}, nil
 		}
-		// Twice K are expected among the candidates, since the last of these are the least certain.
-		ef = max(ef, int(2*float64(o.K)*float64(x.numDocs)/float64(accepted)))
+		ef = x.wide(o, ef, accepted)
 	}
 	var w Work
 	s := searchPool.Get().(*search)

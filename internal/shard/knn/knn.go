@@ -69,9 +69,9 @@ type LeafPlan struct {
 	Docs        uint32  // live documents
 	Matching    uint32  // of them, those that match the filters: counted, not guessed
 	Vectors     int     // vectors of the leaf, of dead documents too
-	Estimate    uint64  // vectors that a scan would compare
-	ScanCost    float64 // of a scan and of the graph walk, in bytes read: what the choice was made by
-	GraphCost   float64 // 0 when there is no graph
+	Estimate    uint64  // vectors that a scan of the matching documents would compare
+	ScanCost    float64 // of that scan, in vectors compared
+	GraphCost   float64 // of the walk that would be made, in the same unit; 0 when there is no graph to walk
 	Work        vector.Work
 	Approximate bool
 }
@@ -202,6 +202,9 @@ func search(ctx context.Context, leaves []exec.Leaf, match *exec.MatchSet, p *pr
 			if err != nil {
 				return nil, fmt.Errorf("vector search of field %q: %w", req.Field, err)
 			}
+			if lp.Approximate && lp.Work.Rescored == 0 { // the walk found too little and ended in a scan
+				lp.Path, lp.Approximate = Scan, false
+			}
 			best = merge(leaves, best, li, hits, req.K)
 		}
 		res.Plan.add(li, lp, &most)
@@ -299,4 +302,40 @@ func merge(leaves []exec.Leaf, best []exec.Hit, li int, hits []vector.Hit, k int
 	}
 	slices.SortFunc(best, func(a, b exec.Hit) int { return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Key, b.Key)) })
 	return best[:min(k, len(best))]
+}
+
+// Value is the similarity of one vector of a document.
+type Value struct {
+	Ordinal    int // its number among the vectors of the document, from 0
+	Similarity float32
+}
+
+// Values returns the exact similarity of each vector of a document that the combiner of the request sees: all of a dense or binary
+// field, those that share a dimension with the query of a sparse one.
+func Values(leaves []exec.Leaf, sch *schema.Schema, req Request, leaf int, doc uint32) ([]Value, error) {
+	p, err := prepare(sch, &req)
+	if err != nil {
+		return nil, err
+	}
+	if p.sparse != nil {
+		x := leaves[leaf].SparseVectors(p.field)
+		if x == nil {
+			return nil, nil
+		}
+		all := x.Ordinals(p.sparse, doc, nil)
+		var out []Value
+		for _, i := range x.Matching(p.sparse, doc, nil) {
+			out = append(out, Value{int(i), all[i]})
+		}
+		return out, nil
+	}
+	x := leaves[leaf].Vectors(p.field)
+	if x == nil {
+		return nil, nil
+	}
+	var out []Value
+	for i, s := range x.Ordinals(p.dense, doc, nil) {
+		out = append(out, Value{i, s})
+	}
+	return out, nil
 }

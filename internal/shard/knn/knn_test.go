@@ -396,6 +396,19 @@ func TestExactSearchEqualsBruteForceInEveryLayout(t *testing.T) {
 				}
 				res := ask(req)
 				check(t, m, &req, f, res)
+				if len(res.Hits) > 0 {
+					snap := s.Snapshot()
+					h := res.Hits[len(res.Hits)-1]
+					vals, err := knn.Values(snap.Leaves(), snap.Schema(), req, h.Leaf, h.Doc)
+					snap.Release()
+					var sims []float32
+					for _, v := range vals {
+						sims = append(sims, v.Similarity)
+					}
+					if got := req.Combiner.Combine(sims); err != nil || math.Float32bits(got) != math.Float32bits(h.Score) {
+						t.Fatalf("%s: %v of %v is %v, the hit has %v (%v)", field, req.Combiner, vals, got, h.Score, err)
+					}
+				}
 				all = append(all, asked{req, res})
 			}
 		}
