@@ -406,10 +406,17 @@ func (n *node) name(str StrColumn, groups []*group) error {
 	}
 	var arena []byte
 	ends := make([]int, len(ords))
-	for i, o := range ords {
-		arena = str.Lookup(int(o), arena)
-		ends[i] = len(arena)
-		if len(arena)+i*(keyBytes+textBytes) > n.opts.StateBytes {
+	many, _ := str.(manyLookup)
+	for from := 0; from < len(ords); {
+		to := from + 1
+		if many != nil {
+			to = min(from+1024, len(ords))
+			arena = many.LookupAscending(ords[from:to], arena, ends[from:to])
+		} else {
+			arena = str.Lookup(int(ords[from]), arena)
+			ends[from] = len(arena)
+		}
+		if from = to; len(arena)+from*(keyBytes+textBytes) > n.opts.StateBytes {
 			return n.tooLarge()
 		}
 	}

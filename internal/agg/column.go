@@ -29,6 +29,12 @@ type BlockReader interface {
 	ReadBlock(b int, dst *[ColumnBlock]uint64) (n int, ok bool)
 }
 
+// manyLookup is what a StrColumn may have besides: it appends the values of ascending ordinals and sets ends[i] to where value i
+// ends, at less cost than Lookup for each.
+type manyLookup interface {
+	LookupAscending(ords []uint64, dst []byte, ends []int) []byte
+}
+
 // Leaf is one part of a snapshot.
 type Leaf interface {
 	// NumDocs is the bound of document numbers.

@@ -96,6 +96,12 @@ func exercise(r *Reader) {
 				}
 				c.First(doc)
 			}
+			all = [ColumnBlock]uint64{}
+			n := min(c.NumOrds(), len(all))
+			for i := range n {
+				all[i] = uint64(i)
+			}
+			buf = c.LookupAscending(all[:n], buf[:0], make([]int, n))
 			c.Seek(buf)
 			c.Seek(nil)
 		}

@@ -327,6 +327,26 @@ func (m *model) checkStrs(t testing.TB, r *Reader, f modelField) {
 			}
 		}
 	}
+	for step := 1; step <= len(dict) && step < 100; step = 3*step + 1 {
+		var ords []uint64
+		want := "kept"
+		for i := step / 2; i < len(dict); i += step {
+			ords = append(ords, uint64(i))
+			want += dict[i]
+		}
+		ends := make([]int, len(ords))
+		got := c.LookupAscending(ords, []byte("kept"), ends)
+		if string(got) != want {
+			t.Fatalf("field %d: LookupAscending = %q, want %q", f.meta.ID, got, want)
+		}
+		from := len("kept")
+		for i, o := range ords {
+			if string(got[from:ends[i]]) != dict[o] {
+				t.Fatalf("field %d: value %d of LookupAscending is %q, want %q", f.meta.ID, o, got[from:ends[i]], dict[o])
+			}
+			from = ends[i]
+		}
+	}
 	for i, d := range m.docs {
 		var want []uint32
 		for _, v := range d.strs[f.meta.ID] {

@@ -413,6 +413,43 @@ func (t *table) seek(target []byte) (ord uint64, exact bool) {
 	return uint64(b)*tableBlock + uint64(i), exact
 }
 
+// getAscending is get for many ascending ordinals; ends[i] is set to the length of dst behind string i.
+func (t *table) getAscending(ords []uint64, dst []byte, ends []int) []byte {
+	var cur []byte // string number in of block
+	var strs []byte
+	block, in, at := -1, 0, -1
+	for i, ord := range ords {
+		b, want := int(ord/tableBlock), int(ord%tableBlock)
+		if b != block || want < in {
+			var ok bool
+			block, in, at = b, 0, -1
+			if strs, _, ok = t.block(b); ok {
+				var head []byte
+				head, at = headString(strs)
+				cur = append(cur[:0], head...)
+			}
+		}
+		for ; at >= 0 && in < want; in++ {
+			shared, suffix, next := nextString(strs, at)
+			if next < 0 || shared > len(cur) {
+				at = -1
+				break
+			}
+			at = next + suffix
+			cur = append(cur[:shared], strs[next:at]...)
+		}
+		if at < 0 {
+			t.sec.damaged("strings of block %d", b)
+			block = -1
+			ends[i] = len(dst)
+			continue
+		}
+		dst = append(dst, cur...)
+		ends[i] = len(dst)
+	}
+	return dst
+}
+
 // get appends string ord, which must be below t.n, to dst.
 func (t *table) get(ord uint64, dst []byte) []byte {
 	b := int(ord / tableBlock)
