@@ -2,7 +2,7 @@
 GO ?= go
 TEST_TIMEOUT ?= 20m
 
-.PHONY: help build demo test short race invariants lint fmt gen fuzz bench bench-check quality crash check clean
+.PHONY: help build demo test short race invariants lint fmt gen fuzz bench bench-aggs bench-vectors bench-kernels bench-check quality crash check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
@@ -50,8 +50,18 @@ bench-check: ## one iteration of every benchmark
 bench: ## weft beside bleve, Lucene and tantivy (about five minutes once built)
 	cd bench && $(GO) run ./cmd/compare
 
-quality: ## nDCG@10 and MAP on Cranfield
+bench-aggs: ## aggregations beside bleve's facets over a million documents (about ten minutes, most of them bleve's indexing)
+	cd bench && $(GO) run ./aggs
+
+bench-vectors: ## exact and graph search over 100,000 vectors beside a Go peer (about six minutes)
+	cd bench && $(GO) run ./vectors
+
+bench-kernels: ## distance kernels beside other Go kernels and the memory's bandwidth
+	cd bench && $(GO) run ./kernels
+
+quality: ## nDCG@10 and MAP on Cranfield; recall@10 of graphs on real vectors
 	$(GO) test -count=1 -v -run TestRankingQuality ./internal/shard
+	$(GO) test -count=1 -v -run TestRecallOnRealVectors ./internal/vector
 
 crash: ## 200 rounds of SIGKILL under a write load (long)
 	WEFT_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout 60m -v ./internal/cli/crashtest

@@ -1,7 +1,7 @@
 // Command aggs measures aggregations of weft beside bleve's facets: the same generated documents and questions, both engines in
 // this process with one thread, in turns.
 //
-//	go run ./cmd/aggs [-docs 1000000] [-out FOLDER] [-strict]
+//	go run ./aggs [-docs 1000000] [-out FOLDER] [-strict]
 //
 // weft is asked through its HTTP handler, request parsing and JSON reply included; bleve through its Go calls. Counts of both
 // are compared before anything is measured. What bleve has no facet for is shown without a ratio.
