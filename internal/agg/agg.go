@@ -140,7 +140,7 @@ func (e *SpecError) Error() string {
 	if e.Field != "" {
 		fmt.Fprintf(&b, "field %q: ", e.Field)
 	}
-	if e.Param != "" {
+	if e.Param != "" && (e.Param != "field" || e.Field == "") {
 		b.WriteString(e.Param + ": ")
 	}
 	b.WriteString(e.Reason)

@@ -49,6 +49,9 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 		} else if e.Field != "" {
 			p.Detail = fmt.Sprintf("field %q: %s", api.Clip(e.Field), p.Detail)
 		}
+		if e.Limit > 0 {
+			p.Within(e.Limit)
+		}
 		return p
 	}
 	if e, ok := errors.AsType[*schema.ParseError](err); ok {

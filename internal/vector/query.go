@@ -3,6 +3,7 @@ package vector
 import (
 	"fmt"
 
+	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/vector/kernel"
 )
 
@@ -49,8 +50,11 @@ func NewQuery(p Params, dense []float32, bits []byte) (*Query, error) {
 	if p.Metric == Cosine || p.Metric == Unit {
 		q.norm = norm(q.vec)
 		q.invert = 1 / q.norm
-		if q.norm == 0 || q.norm-q.norm != 0 || q.invert-q.invert != 0 {
-			return nil, &QueryError{Reason: fmt.Sprintf("takes a query vector of finite length above 0, this one has length %v", q.norm)}
+		switch {
+		case q.norm == 0 || q.invert-q.invert != 0:
+			return nil, &QueryError{Reason: "takes a query vector of a length above 0: this one has no direction, or too short a length to have one"}
+		case q.norm-q.norm != 0:
+			return nil, &QueryError{Reason: fmt.Sprintf("takes a query vector of a length below %.0e", schema.MaxVectorLength)}
 		}
 	}
 	return q, nil

@@ -222,7 +222,7 @@ func (s *searcher) planFilters(filters []query.Node, cache *FilterCache) error {
 		return nil
 	}
 	if len(filters) > MaxFilters {
-		return &QueryError{Code: "too_many_filters", Field: "filter", Reason: fmt.Sprintf("a search takes at most %d filters", MaxFilters)}
+		return &QueryError{Code: "too_many_filters", Field: "filter", Reason: fmt.Sprintf("a search takes at most %d filters", MaxFilters), Limit: MaxFilters}
 	}
 	s.fs = newSearcher(s.ctx, s.leaves, s.schema, s.analyzers, &Request{DefaultFields: s.req.DefaultFields, Stats: s.req.Stats})
 	fs := s.fs

@@ -25,6 +25,7 @@ type QueryError struct {
 	Field  string
 	Reason string
 	Node   query.Node // the part of the query, nil when it is not one part's
+	Limit  int64      // the bound that Reason speaks of, 0 for none
 }
 
 // Error implements error.

@@ -101,7 +101,7 @@ type place struct {
 func (s *searcher) readOrder() (*sorter, error) {
 	req := s.req
 	if len(req.Sort) > MaxSortKeys {
-		return nil, &QueryError{Code: "too_many_sort_keys", Field: "sort", Reason: fmt.Sprintf("an order has at most %d keys", MaxSortKeys)}
+		return nil, &QueryError{Code: "too_many_sort_keys", Field: "sort", Reason: fmt.Sprintf("an order has at most %d keys", MaxSortKeys), Limit: MaxSortKeys}
 	}
 	if len(req.Sort) == 0 && req.After == nil {
 		return nil, nil

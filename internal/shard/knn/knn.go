@@ -109,10 +109,10 @@ type prepared struct {
 
 func prepare(sch *schema.Schema, req *Request) (*prepared, error) {
 	if req.K < 0 || req.K > MaxK {
-		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: fmt.Sprintf("the number of neighbours is from 0 to %d", MaxK)}
+		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: fmt.Sprintf("the number of neighbours is from 0 to %d", MaxK), Limit: MaxK}
 	}
 	if req.Ef < 0 || req.Ef > MaxEf {
-		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: fmt.Sprintf("ef is from 0 to %d", MaxEf)}
+		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: fmt.Sprintf("ef is from 0 to %d", MaxEf), Limit: MaxEf}
 	}
 	if err := req.Combiner.Check(); err != nil {
 		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: err.Error()}
@@ -149,7 +149,7 @@ func prepare(sch *schema.Schema, req *Request) (*prepared, error) {
 	}
 	if err != nil {
 		if bad, ok := errors.AsType[*vector.QueryError](err); ok {
-			return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: bad.Reason}
+			return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: bad.Reason, Limit: int64(bad.Limit)}
 		}
 		return nil, fmt.Errorf("query vector of field %q: %w", fd.Name, err)
 	}

@@ -26,7 +26,7 @@ type RecallResult struct {
 	Recall      float64 // share of the exact K nearest that the default search returned, over all samples; 1 without samples
 	K           int
 	Samples     int  // vectors that were there to take, at most those asked for
-	Approximate bool // some leaf has a graph: without one recall is 1 by construction
+	Approximate bool // some search walked a graph: without that recall is 1 by construction
 }
 
 // Recall takes stored vectors, evenly spread over the live documents, as queries and compares the default search with the exact
@@ -34,10 +34,10 @@ type RecallResult struct {
 // equals that of the last exact one counts as found.
 func Recall(ctx context.Context, leaves []exec.Leaf, sch *schema.Schema, req RecallRequest) (*RecallResult, error) {
 	if req.K < 1 || req.K >= MaxK {
-		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: fmt.Sprintf("the number of neighbours is from 1 to %d", MaxK-1)}
+		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: fmt.Sprintf("the number of neighbours is from 1 to %d", MaxK-1), Limit: MaxK - 1}
 	}
 	if req.Samples < 1 || req.Samples > MaxSamples {
-		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: fmt.Sprintf("the number of samples is from 1 to %d", MaxSamples)}
+		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: fmt.Sprintf("the number of samples is from 1 to %d", MaxSamples), Limit: MaxSamples}
 	}
 	f, ok := sch.Lookup(req.Field)
 	if !ok {
