@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weft-search/weft/internal/vector/kernel"
+	"github.com/weft-search/weft/internal/vector/topk"
 	"github.com/zeebo/xxh3"
 )
 
@@ -203,7 +204,7 @@ func (t *codeTarget) aim(c *codes, centre []float32, q *Query, f *floats) {
 			along = 0 // no centre, or one beyond the range of float32
 		}
 		for i, x := range centre {
-			v[i] = finite(v[i] - float32(along*x))
+			v[i] = topk.Finite(v[i] - float32(along*x))
 		}
 		t.a, t.b = -along, quantise(t.u, v)
 	case Cosine:
@@ -219,7 +220,7 @@ func (t *codeTarget) aim(c *codes, centre []float32, q *Query, f *floats) {
 
 func subtract(v, centre []float32) {
 	for i, c := range centre {
-		v[i] = finite(v[i] - c)
+		v[i] = topk.Finite(v[i] - c)
 	}
 }
 
@@ -270,7 +271,7 @@ func direction(p Params, rec []byte, v []float32) float32 {
 			v[i] = x / n
 		}
 	}
-	return finite(kernel.Dot(v, v))
+	return topk.Finite(kernel.Dot(v, v))
 }
 
 // centreOf is the median, component by component, of at most some two thousand vectors spread over the source. The mean would
@@ -317,7 +318,7 @@ func appendCode(p Params, fine bool, dst, rec []byte, centre, v []float32) (out 
 	norm = float32(scale * float32(scale*dot))
 	bias := norm
 	if p.dots() {
-		bias = finite(kernel.Dot(v, centre))
+		bias = topk.Finite(kernel.Dot(v, centre))
 	}
 	le.PutUint32(code, math.Float32bits(scale))
 	le.PutUint32(code[4:], math.Float32bits(bias))

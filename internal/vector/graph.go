@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/weft-search/weft/internal/vector/graph"
+	"github.com/weft-search/weft/internal/vector/topk"
 )
 
 // graphPart is the graph of a section. A node stands for all vectors of one code.
@@ -373,7 +374,7 @@ func (s *search) collect(x *Index, accept []uint64) {
 
 // rescore scores the documents found exactly and appends the best to dst.
 func (s *search) rescore(x *Index, q *Query, o Options, dst []Hit, w Work) ([]Hit, Work, error) {
-	top := topK{h: dst[len(dst):], k: min(o.K, int(x.numDocs)), before: o.Before}
+	top := topk.Heap{Hits: dst[len(dst):], K: min(o.K, int(x.numDocs)), Before: o.Before}
 	pending, quiet, patience := 0, 0, o.K+patience
 	if x.most != 1 || x.g.starts != nil {
 		// A combined score may be far from that of the best vector, and codes that are equal say nothing of an order.
@@ -384,7 +385,7 @@ func (s *search) rescore(x *Index, q *Query, o Options, dst []Hit, w Work) ([]Hi
 		if from == to {
 			continue
 		}
-		if top.push(Hit{doc, x.combined(q, o.Combiner, from, to, &s.scores)}) {
+		if top.Push(Hit{Doc: doc, Score: x.combined(q, o.Combiner, from, to, &s.scores)}) {
 			quiet = 0
 		} else if quiet++; quiet > patience {
 			break
@@ -397,9 +398,5 @@ func (s *search) rescore(x *Index, q *Query, o Options, dst []Hit, w Work) ([]Hi
 			pending = 0
 		}
 	}
-	top.sort()
-	if len(dst) == 0 {
-		return top.h, w, nil
-	}
-	return append(dst, top.h...), w, nil
+	return top.AppendTo(dst), w, nil
 }

@@ -1,12 +1,12 @@
 package vector
 
-import "github.com/weft-search/weft/internal/score"
+import (
+	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/vector/topk"
+)
 
 // Hit is a document found.
-type Hit struct {
-	Doc   uint32
-	Score float32
-}
+type Hit = topk.Hit
 
 // Options says what a search returns.
 type Options struct {
@@ -38,69 +38,4 @@ func (w *Work) Add(o Work) {
 	w.Visited += o.Visited
 	w.Distances += o.Distances
 	w.Rescored += o.Rescored
-}
-
-// topK keeps the best hits of a search as a heap with the worst on top.
-type topK struct {
-	h      []Hit
-	k      int
-	before func(a, b uint32) bool
-}
-
-// better says that a ranks before b.
-func (t *topK) better(a, b Hit) bool {
-	if a.Score != b.Score {
-		return a.Score > b.Score
-	}
-	if t.before != nil {
-		return t.before(a.Doc, b.Doc)
-	}
-	return a.Doc < b.Doc
-}
-
-// push offers a hit and says whether it is among the best so far.
-func (t *topK) push(h Hit) bool {
-	if len(t.h) < t.k {
-		t.h = append(t.h, h)
-		for i := len(t.h) - 1; i > 0; {
-			up := (i - 1) / 2
-			if !t.better(t.h[up], t.h[i]) {
-				break
-			}
-			t.h[up], t.h[i] = t.h[i], t.h[up]
-			i = up
-		}
-		return true
-	}
-	if h.Score < t.h[0].Score || !t.better(h, t.h[0]) {
-		return false
-	}
-	t.h[0] = h
-	t.down(0, len(t.h))
-	return true
-}
-
-func (t *topK) down(i, n int) {
-	for {
-		c := 2*i + 1
-		if c >= n {
-			return
-		}
-		if c+1 < n && t.better(t.h[c], t.h[c+1]) {
-			c++
-		}
-		if !t.better(t.h[i], t.h[c]) {
-			return
-		}
-		t.h[i], t.h[c] = t.h[c], t.h[i]
-		i = c
-	}
-}
-
-// sort puts the hits in order, best first.
-func (t *topK) sort() {
-	for n := len(t.h) - 1; n > 0; n-- {
-		t.h[0], t.h[n] = t.h[n], t.h[0]
-		t.down(0, n)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/vector/topk"
 )
 
 // Source gives the vectors of a section in order.
@@ -147,7 +148,7 @@ func (x *Index) combined(q *Query, c score.Combiner, from, to int, s *scores) fl
 	for i := from; i < to; i++ {
 		s.v = append(s.v, q.score(x.Record(i)))
 	}
-	return finite(c.Combine(s.v))
+	return topk.Finite(c.Combine(s.v))
 }
 
 // checkEvery is the number of comparisons between two calls of Options.Check.
@@ -160,12 +161,12 @@ func (x *Index) Exact(q *Query, o Options, dst []Hit) ([]Hit, Work, error) {
 	if o.K <= 0 || x.n == 0 {
 		return dst, w, nil
 	}
-	top := topK{h: dst[len(dst):], k: min(o.K, int(x.numDocs)), before: o.Before}
+	top := topk.Heap{Hits: dst[len(dst):], K: min(o.K, int(x.numDocs)), Before: o.Before}
 	s := scorePool.Get().(*scores)
 	defer scorePool.Put(s)
 	pending := 0
 	visit := func(doc uint32, from, to int) error {
-		top.push(Hit{doc, x.combined(q, o.Combiner, from, to, s)})
+		top.Push(Hit{Doc: doc, Score: x.combined(q, o.Combiner, from, to, s)})
 		w.Distances += uint64(to - from)
 		if pending += to - from; pending >= checkEvery && o.Check != nil {
 			n := pending
@@ -195,9 +196,5 @@ func (x *Index) Exact(q *Query, o Options, dst []Hit) ([]Hit, Work, error) {
 		}
 	}
 	w.Visited = w.Distances
-	top.sort()
-	if len(dst) == 0 {
-		return top.h, w, nil
-	}
-	return append(dst, top.h...), w, nil
+	return top.AppendTo(dst), w, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/vector/kernel"
+	"github.com/weft-search/weft/internal/vector/topk"
 	"pgregory.net/rapid"
 )
 
@@ -101,9 +102,9 @@ func (m *model) search(q []float32, o Options) []Hit {
 		}
 		c := o.Combiner.Combine(s)
 		if c-c != 0 {
-			c = finite(c)
+			c = topk.Finite(c)
 		}
-		hits = append(hits, Hit{uint32(d), c})
+		hits = append(hits, Hit{Doc: uint32(d), Score: c})
 	}
 	sort.SliceStable(hits, func(i, j int) bool {
 		if hits[i].Score != hits[j].Score {
@@ -300,7 +301,7 @@ func TestSearchEqualsModel(t *testing.T) {
 				if len(got) != len(want) {
 					t.Fatalf("%s found %d of %d", name, len(got), len(want))
 				}
-				rank := topK{before: o.Before}
+				rank := topk.Heap{Before: o.Before}
 				for i, h := range got {
 					if s, ok := scores[h.Doc]; !ok || s != h.Score {
 						t.Fatalf("%s: document %d scores %v, want %v", name, h.Doc, h.Score, s)
@@ -308,7 +309,7 @@ func TestSearchEqualsModel(t *testing.T) {
 					if o.Accept != nil && !has(o.Accept, h.Doc) {
 						t.Fatalf("%s: document %d is not accepted", name, h.Doc)
 					}
-					if i > 0 && !rank.better(got[i-1], h) {
+					if i > 0 && !rank.Better(got[i-1], h) {
 						t.Fatalf("%s: hits are out of order: %v", name, got)
 					}
 				}

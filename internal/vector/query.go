@@ -5,6 +5,7 @@ import (
 
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/vector/kernel"
+	"github.com/weft-search/weft/internal/vector/topk"
 )
 
 // QueryError says why a query vector cannot be used.
@@ -69,17 +70,17 @@ func (q *Query) score(rec []byte) float32 {
 	case Hamming:
 		return 1 - float32(kernel.Hamming(q.bits, rec))/q.all
 	case L2:
-		return finite(1 / (1 + q.l2(rec)))
+		return topk.Finite(1 / (1 + q.l2(rec)))
 	case Cosine:
 		n := recordNorm(rec)
 		if n == 0 {
 			return 0
 		}
-		return finite(q.dot(rec[4:]) / float32(q.norm*n))
+		return topk.Finite(q.dot(rec[4:]) / float32(q.norm*n))
 	case Unit:
-		return finite(float32(q.dot(rec) * q.invert))
+		return topk.Finite(float32(q.dot(rec) * q.invert))
 	default:
-		return finite(q.dot(rec))
+		return topk.Finite(q.dot(rec))
 	}
 }
 

@@ -21,7 +21,6 @@ package vector
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 
 	"github.com/weft-search/weft/internal/schema"
@@ -193,15 +192,4 @@ func (p Params) head() int {
 		return 4
 	}
 	return 0
-}
-
-// finite makes a score that can be compared and printed of any float.
-func finite(s float32) float32 {
-	if s-s == 0 {
-		return s
-	}
-	if s > 0 {
-		return math.MaxFloat32
-	}
-	return -math.MaxFloat32
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/vector"
+	"github.com/weft-search/weft/internal/vector/topk"
 )
 
 // What a search takes and gives has the types of package vector.
@@ -167,5 +168,5 @@ func (x *Index) combined(q *Query, c score.Combiner, from, to int, s *scratch) (
 	if len(s.scores) == 0 {
 		return 0, false
 	}
-	return finite(c.Combine(s.scores)), true
+	return topk.Finite(c.Combine(s.scores)), true
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/vector"
+	"github.com/weft-search/weft/internal/vector/topk"
 )
 
 // MaxQueryDims is the number of weights that a query can have; it is Summa's default limit.
@@ -130,5 +131,5 @@ func (q *Query) score(rec []byte) (s float32, matches bool) {
 			matches = true
 		}
 	}
-	return finite(s), matches
+	return topk.Finite(s), matches
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/vector/topk"
 )
 
 func decoded(t testing.TB, rec []byte) (out []pair) {
@@ -167,7 +168,7 @@ func FuzzRecord(f *testing.F) {
 					shared = true
 				}
 			}
-			if matches != shared || s != finite(want) {
+			if matches != shared || s != topk.Finite(want) {
 				t.Fatalf("score %v, %v, want %v, %v", s, matches, want, shared)
 			}
 		}

@@ -2,6 +2,8 @@ package sparse
 
 import (
 	"math/bits"
+
+	"github.com/weft-search/weft/internal/vector/topk"
 )
 
 // checkEvery is the number of vectors or entries of lists between two calls of Options.Check.
@@ -17,30 +19,21 @@ func (x *Index) Exhaustive(q *Query, o Options, dst []Hit) ([]Hit, Work, error) 
 	if o.K <= 0 {
 		return dst, w, nil
 	}
-	top := topK{h: dst[len(dst):], k: o.K, before: o.Before}
+	top := topk.Heap{Hits: dst[len(dst):], K: o.K, Before: o.Before}
 	if err := x.scan(q, o, &top, &w); err != nil {
 		return dst, w, err
 	}
-	return top.appendTo(dst), w, nil
-}
-
-// appendTo appends the hits, best first. dst is the slice before the place where they were collected.
-func (t *topK) appendTo(dst []Hit) []Hit {
-	t.sort()
-	if len(dst) == 0 {
-		return t.h
-	}
-	return append(dst, t.h...)
+	return top.AppendTo(dst), w, nil
 }
 
 // scan offers every matching document that may be returned.
-func (x *Index) scan(q *Query, o Options, top *topK, w *Work) error {
+func (x *Index) scan(q *Query, o Options, top *topk.Heap, w *Work) error {
 	s := scratchPool.Get().(*scratch)
 	defer scratchPool.Put(s)
 	pending := 0
 	visit := func(doc uint32, from, to int) error {
 		if v, ok := x.combined(q, o.Combiner, from, to, s); ok {
-			top.push(Hit{Doc: doc, Score: v})
+			top.Push(Hit{Doc: doc, Score: v})
 		}
 		w.Visited += uint64(to - from)
 		w.Distances += uint64(to - from)

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/vector/topk"
 )
 
 // How a block is searched.
@@ -85,7 +86,7 @@ type searcher struct {
 	q       *Query
 	o       Options
 	w       Work
-	top     topK
+	top     topk.Heap
 	scratch scratch
 	pending int
 
@@ -127,7 +128,7 @@ func (x *Index) Search(q *Query, o Options, dst []Hit) ([]Hit, Work, error) {
 	}
 	s := searchers.Get().(*searcher)
 	s.x, s.q, s.o, s.w, s.each, s.pending = x, q, o, Work{}, x.docs == nil || x.having == x.n, 0
-	s.top = topK{h: s.top.h[:0], k: o.K, before: o.Before}
+	s.top = topk.Heap{Hits: s.top.Hits[:0], K: o.K, Before: o.Before}
 	var err error
 	for i := range x.blocks {
 		if err = s.block(&x.blocks[i]); err != nil {
@@ -135,8 +136,8 @@ func (x *Index) Search(q *Query, o Options, dst []Hit) ([]Hit, Work, error) {
 		}
 	}
 	if err == nil {
-		s.top.sort()
-		dst = append(dst, s.top.h...)
+		s.top.Sort()
+		dst = append(dst, s.top.Hits...)
 	}
 	w := s.w
 	s.release()
@@ -145,14 +146,14 @@ func (x *Index) Search(q *Query, o Options, dst []Hit) ([]Hit, Work, error) {
 
 // release gives the memory back for another search.
 func (s *searcher) release() {
-	if cap(s.top.h) > keepHits {
-		s.top.h = nil
+	if cap(s.top.Hits) > keepHits {
+		s.top.Hits = nil
 	}
 	if cap(s.cands) > blockVectors {
 		s.cands = nil
 	}
 	clear(s.cursors)
-	s.x, s.q, s.o, s.b, s.top.before = nil, nil, Options{}, nil, nil
+	s.x, s.q, s.o, s.b, s.top.Before = nil, nil, Options{}, nil, nil
 	searchers.Put(s)
 }
 
@@ -361,7 +362,7 @@ func (s *searcher) walk(c *cursor) int {
 
 // threshold is the greatest t known: the K-th best score is at least t·δ. It is 0 as long as nothing is known.
 func (s *searcher) threshold() int64 {
-	if s.top.full() {
+	if s.top.Full() {
 		s.t = max(s.t, s.worstUnits())
 	}
 	return s.t
@@ -369,7 +370,7 @@ func (s *searcher) threshold() int64 {
 
 // worstUnits is the K-th best score so far in units.
 func (s *searcher) worstUnits() int64 {
-	return int64(max(-1<<50, min(1<<50, math.Floor(float64(s.top.h[0].Score)*s.inv))))
+	return int64(max(-1<<50, min(1<<50, math.Floor(float64(s.top.Hits[0].Score)*s.inv))))
 }
 
 // survivors raises the threshold and counts the vectors that survive it, which have an accumulator of at least cut. The number may be
@@ -422,7 +423,7 @@ func (s *searcher) offerBest() error {
 	slices.Sort(s.cands)
 	for i := len(s.cands) - 1; i >= 0; i-- {
 		c := s.cands[i]
-		if s.top.full() && int64(c>>16) < s.worstUnits() {
+		if s.top.Full() && int64(c>>16) < s.worstUnits() {
 			return nil
 		}
 		first := int(uint16(c))
@@ -452,7 +453,7 @@ func (s *searcher) groupEnd(i int) int {
 func (s *searcher) offerGroup(from, to int) error {
 	s.w.Distances += uint64(to - from)
 	if v, ok := s.x.combined(s.q, s.o.Combiner, s.b.first+from, s.b.first+to, &s.scratch); ok {
-		s.top.push(Hit{Doc: s.x.Doc(s.b.first + from), Score: v})
+		s.top.Push(Hit{Doc: s.x.Doc(s.b.first + from), Score: v})
 	}
 	return s.worked(to - from)
 }
@@ -495,7 +496,7 @@ func (s *searcher) offerMatching(bounded bool) error {
 		for k := i; k < j && !touched; k++ {
 			touched = s.seen[k>>6]>>(k&63)&1 != 0
 		}
-		if touched && accepts(s.o.Accept, s.x.Doc(s.b.first+i)) && !(bounded && s.each && s.top.full() && int64(s.acc[i])+s.e+s.slack < s.worstUnits()) {
+		if touched && accepts(s.o.Accept, s.x.Doc(s.b.first+i)) && !(bounded && s.each && s.top.Full() && int64(s.acc[i])+s.e+s.slack < s.worstUnits()) {
 			s.w.Rescored += uint64(j - i)
 			if err := s.offerGroup(i, j); err != nil {
 				return err
