@@ -247,14 +247,22 @@ func (b *bag) emptySet() error {
 // sketch makes the sketch of a slot and moves its values into it.
 func (b *bag) sketch(s int) error {
 	if b.sketches[s] == nil {
-		if b.blurred++; b.blurred > b.n.opts.StateBytes>>sketchPrecision {
-			return b.n.tooLarge()
+		if err := b.newSketch(s); err != nil {
+			return err
 		}
-		b.sketches[s] = newSketch()
 	}
 	if b.groups[s] != nil {
 		b.blur(s)
 	}
+	return nil
+}
+
+// newSketch makes an empty sketch for a slot. It is reckoned at as much as it takes, at least.
+func (b *bag) newSketch(s int) error {
+	if b.blurred++; b.blurred > b.n.opts.StateBytes>>sketchPrecision {
+		return b.n.tooLarge()
+	}
+	b.sketches[s] = newSketch()
 	return nil
 }
 
@@ -363,7 +371,7 @@ func (b *bag) finish() ([]part, error) {
 		return nil, err
 	}
 	if b.str != nil {
-		if err := b.n.name(b.str, groups); err != nil {
+		if err := b.name(); err != nil {
 			return nil, err
 		}
 	}
@@ -384,69 +392,189 @@ func (b *bag) finish() ([]part, error) {
 	return parts, nil
 }
 
-// name turns the ordinals of groups into their texts. The texts of one ordinal share memory.
-func (n *node) name(str StrColumn, groups []*group) error {
-	most := uint64(str.NumOrds())
-	var ords []uint64
-	for _, g := range groups {
-		if g != nil {
-			// An ordinal that is not in the dictionary is damage, which the column reports by itself.
-			for k := len(g.nums); k > 0 && g.nums[k-1] >= most; k-- {
-				g.nums, g.counts = g.nums[:k-1], g.counts[:k-1]
-				if g.subs != nil {
-					g.subs = g.subs[:k-1]
-				}
-			}
-			ords = append(ords, g.nums...)
+// name turns the ordinals of the groups into their texts, and those that are too long for an exact cardinality into sketches. The
+// texts of one ordinal share memory.
+func (b *bag) name() error {
+	ords := b.places()
+	var used []bool // by place in ords, nil = all
+	if b.sketches != nil {
+		var err error
+		if used, err = b.sketchLong(ords); err != nil {
+			return err
 		}
 	}
-	if len(groups) > 1 {
-		sortKeys(ords, nil)
-		ords = slices.Compact(ords)
+	strs, err := b.texts(ords, used)
+	if err != nil {
+		return err
 	}
-	var arena []byte
-	ends := make([]int, len(ords))
-	many, _ := str.(manyLookup)
-	for from := 0; from < len(ords); {
-		to := from + 1
-		if many != nil {
-			to = min(from+1024, len(ords))
-			arena = many.LookupAscending(ords[from:to], arena, ends[from:to])
-		} else {
-			arena = str.Lookup(int(ords[from]), arena)
-			ends[from] = len(arena)
-		}
-		if from = to; len(arena)+from*(keyBytes+textBytes) > n.opts.StateBytes {
-			return n.tooLarge()
-		}
-	}
-	text := string(arena)
-	strs := make([]string, len(ords))
-	from := 0
-	for i, end := range ends {
-		strs[i] = text[from:end]
-		from = end
-	}
-	if len(groups) == 1 {
-		if g := groups[0]; g != nil {
-			g.nums, g.strs, g.text = nil, strs, true
-		}
-		return nil
-	}
-	for _, g := range groups {
+	for _, g := range b.groups {
 		if g == nil {
 			continue
 		}
-		g.strs, g.text = make([]string, len(g.nums)), true
-		at := 0
-		for i, o := range g.nums {
-			k, _ := slices.BinarySearch(ords[at:], o)
-			at += k
-			g.strs[i] = strs[at]
+		g.text = true
+		if b.slots == 1 {
+			g.strs = strs
+		} else {
+			g.strs = make([]string, len(g.nums))
+			for i, place := range g.nums {
+				g.strs[i] = strs[place]
+			}
 		}
 		g.nums = nil
 	}
 	return nil
+}
+
+// places returns the distinct ordinals of all groups, ascending, and replaces each ordinal in them by its place there.
+func (b *bag) places() []uint64 {
+	most := uint64(b.str.NumOrds())
+	var ords []uint64
+	for _, g := range b.groups {
+		if g == nil {
+			continue
+		}
+		// An ordinal that is not in the dictionary is damage, which the column reports by itself.
+		for k := len(g.nums); k > 0 && g.nums[k-1] >= most; k-- {
+			g.nums, g.counts = g.nums[:k-1], g.counts[:k-1]
+			if g.subs != nil {
+				g.subs = g.subs[:k-1]
+			}
+		}
+		ords = append(ords, g.nums...)
+	}
+	if b.slots > 1 {
+		sortKeys(ords, nil)
+		ords = slices.Compact(ords)
+	}
+	for _, g := range b.groups {
+		if g == nil {
+			continue
+		}
+		at := 0
+		for i, o := range g.nums {
+			if at >= len(ords) || ords[at] != o {
+				k, _ := slices.BinarySearch(ords[at:], o)
+				at += k
+			}
+			g.nums[i] = uint64(at)
+			at++
+		}
+	}
+	return ords
+}
+
+// textsAtOnce is how many texts are read at once. They have up to 64 KiB each.
+const textsAtOnce = 256
+
+// eachText reads the texts of ascending ordinals, some at a time.
+func eachText(str StrColumn, ords []uint64, fn func(i int, text []byte) error) error {
+	many, _ := str.(manyLookup)
+	var buf []byte
+	var ends [textsAtOnce]int
+	for from := 0; from < len(ords); from += textsAtOnce {
+		some := ords[from:min(from+textsAtOnce, len(ords))]
+		if buf = buf[:0]; many != nil {
+			buf = many.LookupAscending(some, buf, ends[:len(some)])
+		} else {
+			for i, o := range some {
+				buf = str.Lookup(int(o), buf)
+				ends[i] = len(buf)
+			}
+		}
+		start := 0
+		for i, end := range ends[:len(some)] {
+			if err := fn(from+i, buf[start:end]); err != nil {
+				return err
+			}
+			start = end
+		}
+	}
+	return nil
+}
+
+// sketchLong makes sketches of the slots whose texts together are too long to be kept, before any text is kept: what a leaf takes on
+// the way must not be a reason to refuse what other leaves would not. It returns which places are still used, nil if all are.
+func (b *bag) sketchLong(ords []uint64) ([]bool, error) {
+	_, most := b.n.exact()
+	lens, hashes := make([]uint32, len(ords)), make([]uint64, len(ords))
+	err := eachText(b.str, ords, func(i int, text []byte) error {
+		lens[i], hashes[i] = uint32(len(text)), hashText(text)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	before := b.blurred
+	for s, g := range b.groups {
+		if g == nil {
+			continue
+		}
+		size := 0
+		for _, place := range g.nums {
+			size += keyBytes + textBytes + int(lens[place])
+		}
+		if size <= most {
+			continue
+		}
+		if err := b.newSketch(s); err != nil {
+			return nil, err
+		}
+		for _, place := range g.nums {
+			b.sketches[s].InsertHash(hashes[place])
+		}
+		b.kept -= len(g.nums)
+		b.groups[s] = nil
+	}
+	if b.blurred == before {
+		return nil, nil
+	}
+	used := make([]bool, len(ords))
+	for _, g := range b.groups {
+		if g != nil {
+			for _, place := range g.nums {
+				used[place] = true
+			}
+		}
+	}
+	return used, nil
+}
+
+// texts returns the texts of the ordinals that are used.
+func (b *bag) texts(ords []uint64, used []bool) ([]string, error) {
+	want := ords
+	if used != nil {
+		want = nil
+		for i, o := range ords {
+			if used[i] {
+				want = append(want, o)
+			}
+		}
+	}
+	var arena []byte
+	ends := make([]int, len(want))
+	err := eachText(b.str, want, func(i int, text []byte) error {
+		arena = append(arena, text...)
+		ends[i] = len(arena)
+		// Each of them is in the state at least once.
+		if len(arena)+(i+1)*(keyBytes+textBytes) > b.n.opts.StateBytes {
+			return b.n.tooLarge()
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	all := string(arena)
+	strs := make([]string, len(ords))
+	next, from := 0, 0
+	for i := range strs {
+		if used == nil || used[i] {
+			strs[i] = all[from:ends[next]]
+			from = ends[next]
+			next++
+		}
+	}
+	return strs, nil
 }
 
 // Keys are sorted by digits of 11 bits: 6 passes at most, and the counters of a pass stay in the first-level cache.

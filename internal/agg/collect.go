@@ -129,14 +129,8 @@ func (r *run) node(n *node) (part, error) {
 
 // subs runs over the documents once more and collects the aggregations in the buckets of g.
 func (r *run) subs(n *node, rd *reader, key *keyer, g *group) error {
-	size := keyBytes
-	for _, sub := range n.subs {
-		if size += slotBytes; sub.spec.Kind == Stats {
-			size += statsBytes
-		}
-	}
 	slots := len(g.nums)
-	if slots > n.opts.StateBytes/size {
+	if slots > n.opts.StateBytes/(keyBytes+slotBytes*len(n.subs)) {
 		return n.tooLarge()
 	}
 	type child struct {
@@ -256,25 +250,34 @@ func (f *slotFinder) slot(key uint64) (uint32, bool) {
 	return uint32(i), ok
 }
 
-// sums collects stats.
+// sums collects stats. Slots without values take the least: they are not reckoned as stats either.
 type sums struct {
+	n     *node
 	float bool
+	at    []uint32 // by slot: place in parts, plus 1
 	parts []stats
-	exact []exactSum // of floats
+	exact []exactSum // of floats, beside parts
 }
 
 func newSums(n *node, slots int) *sums {
-	s := &sums{float: n.typ == schema.F64, parts: make([]stats, slots)}
-	for i := range s.parts {
-		s.parts[i].min = 1<<64 - 1
-	}
-	if s.float {
-		s.exact = make([]exactSum, slots)
-		if slots == 1 {
+	s := &sums{n: n, float: n.typ == schema.F64, at: make([]uint32, slots)}
+	if slots == 1 {
+		s.open(0)
+		if s.float {
 			s.exact[0].reach(0, sumChunks-1)
 		}
 	}
 	return s
+}
+
+// open makes room for a slot with values.
+func (s *sums) open(slot uint32) uint32 {
+	s.parts = append(s.parts, stats{min: 1<<64 - 1})
+	if s.float {
+		s.exact = append(s.exact, exactSum{})
+	}
+	s.at[slot] = uint32(len(s.parts))
+	return s.at[slot]
 }
 
 func (s *sums) add(r *rows, p *pairs) error {
@@ -291,6 +294,9 @@ func (s *sums) add(r *rows, p *pairs) error {
 				s.one(p.slots[i], v)
 			}
 		}
+	}
+	if len(s.parts) > 1 && len(s.parts) > s.n.opts.StateBytes/statsBytes {
+		return s.n.tooLarge()
 	}
 	return nil
 }
@@ -316,11 +322,15 @@ func (s *sums) all(vals []uint64) {
 }
 
 func (s *sums) one(slot uint32, v uint64) {
-	t := &s.parts[slot]
+	at := s.at[slot]
+	if at == 0 {
+		at = s.open(slot)
+	}
+	t := &s.parts[at-1]
 	t.count++
 	t.min, t.max = min(t.min, v), max(t.max, v)
 	if s.float {
-		s.exact[slot].add(schema.DecodeF64(v))
+		s.exact[at-1].add(schema.DecodeF64(v))
 		return
 	}
 	var c uint64
@@ -329,15 +339,17 @@ func (s *sums) one(slot uint32, v uint64) {
 }
 
 func (s *sums) finish() ([]part, error) {
-	parts := make([]part, len(s.parts))
-	for i := range s.parts {
-		if t := &s.parts[i]; t.count > 0 {
-			if s.float {
-				t.sum = &s.exact[i]
-				t.sum.trim()
-			}
-			parts[i] = t
+	parts := make([]part, len(s.at))
+	for slot, at := range s.at {
+		if at == 0 || s.parts[at-1].count == 0 {
+			continue
 		}
+		t := &s.parts[at-1]
+		if s.float {
+			t.sum = &s.exact[at-1]
+			t.sum.trim()
+		}
+		parts[slot] = t
 	}
 	return parts, nil
 }

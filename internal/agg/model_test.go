@@ -180,6 +180,7 @@ type shape struct {
 	multi, missing bool
 	extreme        bool
 	wide           bool // integers far apart
+	long           bool // texts of up to 600 bytes, most of them different
 }
 
 func randomDocs(r *rand.Rand, n int, s shape) []doc {
@@ -258,6 +259,9 @@ func randomD(r *rand.Rand, s shape) int64 {
 func randomT(r *rand.Rand, s shape) string {
 	if s.extreme && r.IntN(4) == 0 {
 		return []string{"", "\x00", "ä\"\\", "ab", "abc", strings.Repeat("z", 3_000), "🧵"}[r.IntN(7)]
+	}
+	if s.long {
+		return fmt.Sprintf("%05d", r.IntN(20_000)) + strings.Repeat("x", r.IntN(600))
 	}
 	if s.wide {
 		return fmt.Sprintf("w%07d", r.IntN(1_000_000))

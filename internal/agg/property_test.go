@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -190,4 +191,70 @@ func resend(t *testing.T, specs []Spec, s *State, r *rand.Rand) *State {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// Whether aggregations are refused for the size of their state depends on the documents, not on how they lie in leaves: exactly when
+// the reckoned size of the whole is above the limit.
+func TestRefusalDependsOnTheDocumentsOnly(t *testing.T) {
+	shapes := []shape{{long: true}, {long: true, multi: true, missing: true}, {wide: true, missing: true}, {multi: true}}
+	fixed := []string{
+		`{"a":{"kind":"terms","field":"i","aggs":{"c":{"kind":"cardinality","field":"t"}}}}`,
+		`{"a":{"kind":"terms","field":"t","size":0,"aggs":{"c":{"kind":"cardinality","field":"t"},"s":{"kind":"stats","field":"f.x","filter":"mod 50"}}}}`,
+		`{"a":{"kind":"filter","filter":"mod 2","aggs":{"c":{"kind":"cardinality","field":"t"},"d":{"kind":"cardinality","field":"u"}}}}`,
+		`{"a":{"kind":"cardinality","field":"t"}}`,
+		`{"a":{"kind":"terms","field":"u","aggs":{"s":{"kind":"stats","field":"i","filter":"mod 0"},"t":{"kind":"stats","field":"f.x","filter":"mod 100"}}}}`,
+	}
+	rounds := 6
+	if os.Getenv("WEFT_LONG") != "" {
+		rounds = 200
+	}
+	for i, s := range shapes {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			for round := range rounds + len(fixed) {
+				r := rand.New(rand.NewPCG(uint64(100+i), uint64(round)))
+				docs := randomDocs(r, []int{10, 400, 3_000}[r.IntN(3)], s)
+				specs := randomSpecs(r, s, false)
+				if round < len(fixed) {
+					var err error
+					if specs, err = ParseJSON([]byte(fixed[round])); err != nil {
+						t.Fatal(err)
+					}
+					docs = randomDocs(r, 3_000, s)
+				}
+				inLeaves := func(limit, leaves int) (*State, error) {
+					p := bindTest(t, specs, Options{StateBytes: limit, pending: []int{0, 100}[r.IntN(2)], table: []int{0, 50}[r.IntN(2)]})
+					st := p.NewState()
+					for k := range leaves {
+						part := docs[k*len(docs)/leaves : (k+1)*len(docs)/leaves]
+						if err := st.Collect(context.Background(), newLeaf(part, r.IntN(2) == 0, p), nil, true); err != nil {
+							return nil, err
+						}
+					}
+					return st, nil
+				}
+				whole, err := inLeaves(1<<30, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := whole.AppendBinary(nil)
+				for _, limit := range []int{whole.size, whole.size - 1, whole.size * 3 / 4, whole.size / 3} {
+					if limit <= 0 {
+						continue
+					}
+					for _, leaves := range []int{1, 2, 4, 10} {
+						st, err := inLeaves(limit, leaves)
+						var e *SpecError
+						switch {
+						case limit < whole.size && (!errors.As(err, &e) || e.Code != CodeLimit || e.Limit != int64(limit)):
+							t.Fatalf("round %d: %d bytes of state in %d leaves with a limit of %d: %v", round, whole.size, leaves, limit, err)
+						case limit >= whole.size && err != nil:
+							t.Fatalf("round %d: %d bytes of state in %d leaves with a limit of %d: refused: %v", round, whole.size, leaves, limit, err)
+						case err == nil && !bytes.Equal(st.AppendBinary(nil), want):
+							t.Fatalf("round %d: the answer of %d leaves is another", round, leaves)
+						}
+					}
+				}
+			}
+		})
+	}
 }
