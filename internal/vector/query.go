@@ -48,14 +48,14 @@ func NewQuery(p Params, dense []float32, bits []byte) (*Query, error) {
 		}
 	}
 	q.vec = append([]float32(nil), dense...)
+	q.norm = norm(q.vec)
+	if !(q.norm < schema.MaxVectorLength) { // the bound of stored vectors, so that products stay numbers
+		return nil, &QueryError{Reason: fmt.Sprintf("takes a query vector of a length below %.0e", schema.MaxVectorLength)}
+	}
 	if p.Metric == Cosine || p.Metric == Unit {
-		q.norm = norm(q.vec)
 		q.invert = 1 / q.norm
-		switch {
-		case q.norm == 0 || q.invert-q.invert != 0:
+		if q.norm == 0 || q.invert-q.invert != 0 {
 			return nil, &QueryError{Reason: "takes a query vector of a length above 0: this one has no direction, or too short a length to have one"}
-		case q.norm-q.norm != 0:
-			return nil, &QueryError{Reason: fmt.Sprintf("takes a query vector of a length below %.0e", schema.MaxVectorLength)}
 		}
 	}
 	return q, nil

@@ -100,6 +100,8 @@ func TestQueriesThatCannotBe(t *testing.T) {
 		{Params{Dim: 3}, []float32{0, 0, 0}, nil, "length above 0", 0},
 		{Params{Dim: 3}, []float32{1e-40, 0, 0}, nil, "length above 0", 0},
 		{p, []float32{3e38, 0, 0}, nil, "length below 1e+19", 0},
+		{Params{Dim: 3, Metric: Dot}, []float32{3e38, 0, 0}, nil, "length below 1e+19", 0},
+		{Params{Dim: 3, Metric: L2}, []float32{1e19, 1e19, 0}, nil, "length below 1e+19", 0},
 		{Params{Kind: Binary, Dim: 16, Metric: Hamming}, nil, []byte{1}, "2 bytes (16 bits), got 1", 2},
 	} {
 		_, err := NewQuery(c.p, c.v, c.bits)
