@@ -60,6 +60,7 @@ const (
 	MaxAggregations = 64        // in one request, those of both levels together
 	MaxDepth        = 2         // levels of aggregations
 	MaxRanges       = 1_000     // of one range aggregation
+	MaxRangesInAll  = 4_000     // of all of a request
 	MaxPercents     = 100       // of one percentiles aggregation
 	MaxSize         = 1_000_000 // of one terms aggregation
 	MaxNameBytes    = 128       // of the name of an aggregation

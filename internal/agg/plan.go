@@ -76,6 +76,7 @@ func (p *Plan) build(specs []Spec, bind func(n *node) error) error {
 	if err := checkAll(specs); err != nil {
 		return err
 	}
+	ranges := 0
 	var level func(specs []Spec, outer string, inBucket bool) ([]*node, error)
 	level = func(specs []Spec, outer string, inBucket bool) ([]*node, error) {
 		nodes := make([]*node, len(specs))
@@ -92,6 +93,9 @@ func (p *Plan) build(specs []Spec, bind func(n *node) error) error {
 				if err := bind(n); err != nil {
 					return nil, err
 				}
+			}
+			if ranges += len(n.spec.Ranges); ranges > MaxRangesInAll {
+				return nil, n.fault("ranges", CodeLimit, MaxRangesInAll, fmt.Sprintf("the aggregations of a request have at most %d ranges together", MaxRangesInAll))
 			}
 			if err := n.compile(); err != nil {
 				return nil, err

@@ -172,6 +172,8 @@ type keyer struct {
 	two    [2]uint64
 	vals   []uint64
 	starts []uint32
+	marks  []uint64 // of ranges, one bit each; clear between documents
+	seen   []uint64 // of segments, likewise
 }
 
 // newKeyer returns a keyer for values from lo to hi, of which about docs are to come.
@@ -255,26 +257,49 @@ func dedupe(r *rows) {
 	r.vals = r.vals[:to]
 }
 
-// ranges replaces values by the ranges that hold them.
+// ranges replaces values by the ranges that hold them, ascending.
 func (k *keyer) ranges(r *rows) {
 	k.vals, k.starts = k.vals[:0], append(k.starts[:0], 0)
 	docs := len(r.vals)
 	if r.starts != nil {
 		docs = len(r.starts) - 1
 	}
+	segs := &k.n.segs
 	for i := range docs {
-		before := len(k.vals)
 		vals := r.of(i)
-		for _, v := range vals {
-			k.vals = append(k.vals, k.n.segs.in[k.n.segs.of(v)]...)
-		}
-		if len(vals) > 1 {
-			slices.Sort(k.vals[before:])
-			k.vals = k.vals[:before+len(slices.Compact(k.vals[before:]))]
+		if len(vals) == 1 {
+			k.vals = append(k.vals, segs.in[segs.of(vals[0])]...)
+		} else if len(vals) > 1 {
+			k.union(vals)
 		}
 		k.starts = append(k.starts, uint32(len(k.vals)))
 	}
 	r.vals, r.starts = k.vals, k.starts
+}
+
+// union appends the ranges that hold any of the values. Each segment is looked at once, so that a document costs its values and
+// the ranges of the segments they lie in, not the product of the two.
+func (k *keyer) union(vals []uint64) {
+	segs := &k.n.segs
+	if k.marks == nil {
+		k.marks, k.seen = make([]uint64, (len(k.n.ranges)+63)/64), make([]uint64, (len(segs.in)+63)/64)
+	}
+	for _, v := range vals {
+		s := segs.of(v)
+		if bit := uint64(1) << (s % 64); k.seen[s/64]&bit == 0 {
+			k.seen[s/64] |= bit
+			for _, r := range segs.in[s] {
+				k.marks[r/64] |= 1 << (r % 64)
+			}
+		}
+	}
+	for i, w := range k.marks {
+		for ; w != 0; w &= w - 1 {
+			k.vals = append(k.vals, uint64(64*i+bits.TrailingZeros64(w)))
+		}
+	}
+	clear(k.marks)
+	clear(k.seen)
 }
 
 // pairs say which documents go into which bucket: document idx[i] of the selection into slot slots[i]. nil means every document
