@@ -30,6 +30,7 @@ const (
 
 // bag counts keys by slot: in a dense table where the keys of the leaf lie close together, by sorting otherwise.
 type bag struct {
+	m     *meter
 	n     *node
 	key   *keyer
 	str   StrColumn // of keys that are ordinals
@@ -42,6 +43,7 @@ type bag struct {
 	segs     []uint64   // documents with one value, by the segment of a range aggregation it is in; slot 0
 	pend     [][]uint64 // by slot
 	pending  int
+	queued   int      // keys that room was taken for
 	most     int      // pending
 	groups   []*group // by slot, may be nil
 	kept     int      // keys in groups
@@ -50,15 +52,24 @@ type bag struct {
 	scratch  []uint64
 }
 
+// bagSlotBytes is what the lists of a bag take for each slot.
+const bagSlotBytes = 24 + 8 + 8
+
 // newBag returns a bag for about docs documents of the reader's leaf, one of share that work at the same time.
-func newBag(n *node, r *reader, slots int, docs uint64, share int) *bag {
+func newBag(m *meter, n *node, r *reader, slots int, docs uint64, share int) (*bag, error) {
 	table := uint64(max(1, n.opts.table/share))
-	b := &bag{n: n, str: r.str, slots: slots, most: max(1, n.opts.pending/share), pend: make([][]uint64, slots), groups: make([]*group, slots)}
+	if err := m.take(slots * bagSlotBytes); err != nil {
+		return nil, err
+	}
+	b := &bag{m: m, n: n, str: r.str, slots: slots, most: max(1, n.opts.pending/share), pend: make([][]uint64, slots), groups: make([]*group, slots)}
 	lo, hi, ok := r.span()
 	b.key = newKeyer(n, lo, hi, ok, docs)
 	if lo, hi, ok = b.key.span(lo, hi, ok); ok && hi-lo < table {
 		b.lo, b.span = lo, hi-lo+1
 		if size := uint64(slots) * b.span; size <= table && size <= max(tableFew, docs*tableSparse) {
+			if err := m.take(4 * int(size)); err != nil {
+				return nil, err
+			}
 			b.table = make([]uint32, size)
 		}
 	}
@@ -70,9 +81,25 @@ func newBag(n *node, r *reader, slots int, docs uint64, share int) *bag {
 		b.segs = make([]uint64, len(n.segs.in))
 	}
 	if slots == 1 && b.table == nil {
+		if err := b.queue(int(min(docs, uint64(b.most)))); err != nil {
+			return nil, err
+		}
 		b.pend[0] = make([]uint64, 0, min(docs, uint64(b.most))+ColumnBlock)
 	}
-	return b
+	return b, nil
+}
+
+// queueBytes is what a key in a queue takes until it is counted: in the queue, beside it while it is sorted, and in its group.
+const queueBytes = 8 + 8 + keyBytes
+
+// queue takes room for a number of keys that wait.
+func (b *bag) queue(keys int) error {
+	if keys <= b.queued {
+		return nil
+	}
+	more := keys - b.queued
+	b.queued = keys
+	return b.m.take(queueBytes * more)
 }
 
 func (b *bag) add(r *rows, p *pairs) error {
@@ -122,6 +149,14 @@ func (b *bag) add(r *rows, p *pairs) error {
 			for _, v := range r.vals[r.starts[d]:r.starts[d+1]] {
 				b.put(p.slots[i], v)
 			}
+		}
+	}
+	if err := b.m.tick(len(r.vals)); err != nil {
+		return err
+	}
+	if b.pending > b.queued {
+		if err := b.queue(min(2*b.pending, max(b.most, b.pending))); err != nil {
+			return err
 		}
 	}
 	if b.pending >= b.most {
@@ -263,7 +298,7 @@ func (b *bag) newSketch(s int) error {
 		return b.n.tooLarge()
 	}
 	b.sketches[s] = newSketch()
-	return nil
+	return b.m.take(1 << sketchPrecision)
 }
 
 // compact counts the keys that wait.
@@ -317,7 +352,7 @@ func (b *bag) keep(s int, g *group) error {
 	if b.groups[s] != nil {
 		old = len(b.groups[s].nums)
 		var err error
-		if g, err = b.n.mergeGroups(b.groups[s], g); err != nil {
+		if g, err = b.n.mergeGroups(b.m, b.groups[s], g); err != nil {
 			return err
 		}
 	}
@@ -326,6 +361,12 @@ func (b *bag) keep(s int, g *group) error {
 	}
 	b.groups[s] = g
 	b.kept += len(g.nums) - old
+	if err := b.m.take(keyBytes * (len(g.nums) - old)); err != nil {
+		return err
+	}
+	if err := b.m.tick(len(g.nums)); err != nil {
+		return err
+	}
 	if b.sketches != nil {
 		if values, _ := b.n.exact(); b.sketches[s] != nil || len(g.nums) > values {
 			return b.sketch(s)
@@ -395,6 +436,10 @@ func (b *bag) finish() ([]part, error) {
 // name turns the ordinals of the groups into their texts, and those that are too long for an exact cardinality into sketches. The
 // texts of one ordinal share memory.
 func (b *bag) name() error {
+	// A text is at most as often there as it is in the state, with its string, its place, its length and its hash.
+	if err := b.m.take(b.kept * (8 + 16 + 8 + 4 + 8)); err != nil {
+		return err
+	}
 	ords := b.places()
 	var used []bool // by place in ords, nil = all
 	if b.sketches != nil {
@@ -499,7 +544,7 @@ func (b *bag) sketchLong(ords []uint64) ([]bool, error) {
 	lens, hashes := make([]uint32, len(ords)), make([]uint64, len(ords))
 	err := eachText(b.str, ords, func(i int, text []byte) error {
 		lens[i], hashes[i] = uint32(len(text)), hashText(text)
-		return nil
+		return b.m.tick(1)
 	})
 	if err != nil {
 		return nil, err
@@ -539,6 +584,9 @@ func (b *bag) sketchLong(ords []uint64) ([]bool, error) {
 	return used, nil
 }
 
+// arenaStep is the step in which memory for texts is taken.
+const arenaStep = 64 << 10
+
 // texts returns the texts of the ordinals that are used.
 func (b *bag) texts(ords []uint64, used []bool) ([]string, error) {
 	want := ords
@@ -551,10 +599,20 @@ func (b *bag) texts(ords []uint64, used []bool) ([]string, error) {
 		}
 	}
 	var arena []byte
+	taken := 0
 	ends := make([]int, len(want))
 	err := eachText(b.str, want, func(i int, text []byte) error {
+		if err := b.m.tick(1); err != nil {
+			return err
+		}
 		arena = append(arena, text...)
 		ends[i] = len(arena)
+		if len(arena) > taken {
+			if err := b.m.take(arenaStep); err != nil {
+				return err
+			}
+			taken += arenaStep
+		}
 		// Each of them is in the state at least once.
 		if len(arena)+(i+1)*(keyBytes+textBytes) > b.n.opts.StateBytes {
 			return b.n.tooLarge()

@@ -134,7 +134,7 @@ func benchSpecs(b *testing.B, name string, specs []Spec, leaf Leaf, half []uint6
 				if err := s.Collect(context.Background(), leaf, half, all); err != nil {
 					b.Fatal(err)
 				}
-				s.Finish().AppendJSON(nil)
+				answerOf(s)
 			}
 		})
 	}

@@ -11,14 +11,15 @@ import (
 // Collect adds documents of a leaf: those in docs (bit d of word d/64), or every document below NumDocs if all is set. Errors are
 // *SpecError for a limit that the documents break, or the cause of ctx's end; the state is of no use then.
 func (s *State) Collect(ctx context.Context, leaf Leaf, docs []uint64, all bool) error {
+	m := s.meter(ctx)
 	for i, n := range s.plan.nodes {
-		r := run{ctx: ctx, leaf: leaf, numDocs: leaf.NumDocs()}
+		r := run{m: m, leaf: leaf, numDocs: leaf.NumDocs()}
 		r.docs, r.all = narrow(leaf, n, docs, all)
 		p, err := r.node(n)
 		if err != nil {
 			return err
 		}
-		if err := s.add(i, p); err != nil {
+		if err := s.add(m, i, p); err != nil {
 			return err
 		}
 	}
@@ -46,7 +47,7 @@ func narrow(leaf Leaf, n *node, docs []uint64, all bool) ([]uint64, bool) {
 
 // run is the collection of one aggregation over one leaf.
 type run struct {
-	ctx     context.Context
+	m       *meter
 	leaf    Leaf
 	numDocs uint32
 	docs    []uint64
@@ -67,14 +68,17 @@ func (r *run) count() uint64 {
 
 // blocks calls fn for each block with selected documents.
 func (r *run) blocks(fn func(b int) error) error {
+	if err := r.m.look(); err != nil {
+		return err
+	}
 	for b := range int((uint64(r.numDocs) + ColumnBlock - 1) / ColumnBlock) {
-		if b%32 == 0 && r.ctx.Err() != nil {
-			return context.Cause(r.ctx)
-		}
 		if r.sel.pick(b, r.numDocs, r.docs, r.all); r.sel.n == 0 {
 			continue
 		}
 		if err := fn(b); err != nil {
+			return err
+		}
+		if err := r.m.tick(r.sel.n); err != nil {
 			return err
 		}
 	}
@@ -83,11 +87,11 @@ func (r *run) blocks(fn func(b int) error) error {
 
 // newCollector returns a collector for about docs documents. share is the number of collectors at work at the same time, which
 // share what one may take.
-func newCollector(n *node, rd *reader, slots int, docs uint64, share int) collector {
+func newCollector(m *meter, n *node, rd *reader, slots int, docs uint64, share int) (collector, error) {
 	if n.spec.Kind == Stats {
-		return newSums(n, slots)
+		return newSums(m, n, slots)
 	}
-	return newBag(n, rd, slots, docs, share)
+	return newBag(m, n, rd, slots, docs, share)
 }
 
 func (r *run) node(n *node) (part, error) {
@@ -96,9 +100,12 @@ func (r *run) node(n *node) (part, error) {
 	if rd == nil || docs == 0 {
 		return nil, nil
 	}
-	c := newCollector(n, rd, 1, docs, 1)
+	c, err := newCollector(r.m, n, rd, 1, docs, 1)
+	if err != nil {
+		return nil, err
+	}
 	var in rows
-	err := r.blocks(func(b int) error {
+	err = r.blocks(func(b int) error {
 		rd.read(b, &r.sel, &in)
 		return c.add(&in, nil)
 	})
@@ -141,7 +148,11 @@ func (r *run) subs(n *node, rd *reader, key *keyer, g *group) error {
 	children := make([]child, len(n.subs))
 	for i, sub := range n.subs {
 		if rd := newReader(r.leaf, sub); rd != nil {
-			children[i] = child{rd: rd, c: newCollector(sub, rd, slots, g.total(), len(n.subs))}
+			c, err := newCollector(r.m, sub, rd, slots, g.total(), len(n.subs))
+			if err != nil {
+				return err
+			}
+			children[i] = child{rd: rd, c: c}
 			if set, all := narrow(r.leaf, sub, nil, true); !all {
 				if children[i].set = set; set == nil {
 					children[i].set = []uint64{}
@@ -150,6 +161,10 @@ func (r *run) subs(n *node, rd *reader, key *keyer, g *group) error {
 		}
 	}
 	find := newSlotFinder(g.nums, n.opts.table)
+	// Besides the finder, the parts of the buckets.
+	if err := r.m.take(4*len(find.table) + slots*slotBytes*len(n.subs)); err != nil {
+		return err
+	}
 	var outer, inner rows
 	var p, q pairs
 	err := r.blocks(func(b int) error {
@@ -252,22 +267,27 @@ func (f *slotFinder) slot(key uint64) (uint32, bool) {
 
 // sums collects stats. Slots without values take the least: they are not reckoned as stats either.
 type sums struct {
+	m     *meter
 	n     *node
+	taken int // parts that were counted
 	float bool
 	at    []uint32 // by slot: place in parts, plus 1
 	parts []stats
 	exact []exactSum // of floats, beside parts
 }
 
-func newSums(n *node, slots int) *sums {
-	s := &sums{n: n, float: n.typ == schema.F64, at: make([]uint32, slots)}
+func newSums(m *meter, n *node, slots int) (*sums, error) {
+	if err := m.take(4 * slots); err != nil {
+		return nil, err
+	}
+	s := &sums{m: m, n: n, float: n.typ == schema.F64, at: make([]uint32, slots)}
 	if slots == 1 {
 		s.open(0)
 		if s.float {
 			s.exact[0].reach(0, sumChunks-1)
 		}
 	}
-	return s
+	return s, nil
 }
 
 // open makes room for a slot with values.
@@ -298,7 +318,13 @@ func (s *sums) add(r *rows, p *pairs) error {
 	if len(s.parts) > 1 && len(s.parts) > s.n.opts.StateBytes/statsBytes {
 		return s.n.tooLarge()
 	}
-	return nil
+	if more := len(s.parts) - s.taken; more > 0 {
+		s.taken = len(s.parts)
+		if err := s.m.take(statsBytes * more); err != nil {
+			return err
+		}
+	}
+	return s.m.tick(len(r.vals))
 }
 
 func (s *sums) all(vals []uint64) {

@@ -81,7 +81,7 @@ func (n *node) tooLarge() error {
 }
 
 // merge adds b to a; neither is to be used again.
-func (n *node) merge(a, b part) (part, error) {
+func (n *node) merge(m *meter, a, b part) (part, error) {
 	switch {
 	case a == nil:
 		return b, nil
@@ -90,19 +90,19 @@ func (n *node) merge(a, b part) (part, error) {
 	}
 	switch a := a.(type) {
 	case *group:
-		return n.mergeGroups(a, b.(*group))
+		return n.mergeGroups(m, a, b.(*group))
 	case *stats:
 		a.merge(b.(*stats))
 		return a, nil
 	case *distinct:
-		return n.mergeDistinct(a, b.(*distinct))
+		return n.mergeDistinct(m, a, b.(*distinct))
 	}
 	return nil, fmt.Errorf("aggregation %q: unknown state %T", n.path, a)
 }
 
-func (n *node) mergeSubs(a, b []part) error {
+func (n *node) mergeSubs(m *meter, a, b []part) error {
 	for i, sub := range n.subs {
-		p, err := sub.merge(a[i], b[i])
+		p, err := sub.merge(m, a[i], b[i])
 		if err != nil {
 			return err
 		}
@@ -111,9 +111,9 @@ func (n *node) mergeSubs(a, b []part) error {
 	return nil
 }
 
-func (n *node) mergeGroups(a, b *group) (*group, error) {
+func (n *node) mergeGroups(m *meter, a, b *group) (*group, error) {
 	if a.text {
-		return mergeKeys(n, a, b, a.strs, b.strs, func(g *group, k []string) { g.strs = k })
+		return mergeKeys(n, m, a, b, a.strs, b.strs, func(g *group, k []string) { g.strs = k })
 	}
 	if len(a.nums) > 0 && len(b.nums) > 0 {
 		first, last := min(a.nums[0], b.nums[0]), max(a.nums[len(a.nums)-1], b.nums[len(b.nums)-1])
@@ -121,10 +121,10 @@ func (n *node) mergeGroups(a, b *group) (*group, error) {
 			return nil, err
 		}
 	}
-	return mergeKeys(n, a, b, a.nums, b.nums, func(g *group, k []uint64) { g.nums = k })
+	return mergeKeys(n, m, a, b, a.nums, b.nums, func(g *group, k []uint64) { g.nums = k })
 }
 
-func mergeKeys[K cmp.Ordered](n *node, a, b *group, ak, bk []K, set func(*group, []K)) (*group, error) {
+func mergeKeys[K cmp.Ordered](n *node, m *meter, a, b *group, ak, bk []K, set func(*group, []K)) (*group, error) {
 	switch {
 	case len(ak) == 0:
 		return b, nil
@@ -134,7 +134,10 @@ func mergeKeys[K cmp.Ordered](n *node, a, b *group, ak, bk []K, set func(*group,
 		for i, c := range b.counts {
 			a.counts[i] += c
 			if a.subs != nil {
-				if err := n.mergeSubs(a.subs[i], b.subs[i]); err != nil {
+				if err := m.tick(len(n.subs)); err != nil {
+					return nil, err
+				}
+				if err := n.mergeSubs(m, a.subs[i], b.subs[i]); err != nil {
 					return nil, err
 				}
 			}
@@ -155,6 +158,9 @@ func mergeKeys[K cmp.Ordered](n *node, a, b *group, ak, bk []K, set func(*group,
 	}
 	i, j := 0, 0
 	for i < len(ak) && j < len(bk) {
+		if err := m.tick(1); err != nil {
+			return nil, err
+		}
 		switch c := cmp.Compare(ak[i], bk[j]); {
 		case c < 0:
 			take(a, ak, i, i+1)
@@ -166,7 +172,7 @@ func mergeKeys[K cmp.Ordered](n *node, a, b *group, ak, bk []K, set func(*group,
 			take(a, ak, i, i+1)
 			out.counts[len(out.counts)-1] += b.counts[j]
 			if out.subs != nil {
-				if err := n.mergeSubs(a.subs[i], b.subs[j]); err != nil {
+				if err := n.mergeSubs(m, a.subs[i], b.subs[j]); err != nil {
 					return nil, err
 				}
 			}
@@ -275,11 +281,18 @@ func (d *distinct) blur() {
 	d.nums, d.strs, d.size = nil, nil, 0
 }
 
-func (n *node) mergeDistinct(a, b *distinct) (*distinct, error) {
+func (n *node) mergeDistinct(m *meter, a, b *distinct) (*distinct, error) {
 	if a.sketch == nil && b.sketch == nil {
+		if err := m.tick(len(a.nums) + len(a.strs) + len(b.nums) + len(b.strs)); err != nil {
+			return nil, err
+		}
 		a.nums, a.strs = union(a.nums, b.nums), union(a.strs, b.strs)
 		n.settle(a)
 		return a, nil
+	}
+	// A sketch has 16,384 registers.
+	if err := m.tick(1 << (sketchPrecision - 6)); err != nil {
+		return nil, err
 	}
 	a.blur()
 	b.blur()

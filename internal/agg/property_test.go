@@ -23,6 +23,17 @@ func bindTest(t testing.TB, specs []Spec, o Options) *Plan {
 	return p
 }
 
+// answerOf and facetsOf print without bounds.
+func answerOf(s *State) []byte { return must(s.Finish().AppendJSON(nil, Printing{})) }
+func facetsOf(s *State) []byte { return must(s.Finish().AppendFacets(nil, Printing{})) }
+
+func must(b []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
 // collect runs the plan over documents of a leaf that holds others as well.
 func collect(t testing.TB, p *Plan, docs []doc, r *rand.Rand) *State {
 	t.Helper()
@@ -136,7 +147,7 @@ func TestAnswersEqualOracleAndDoNotDependOnTheSplit(t *testing.T) {
 				// Small tables and queues take the ways of large leaves.
 				p := bindTest(t, specs, Options{table: []int{0, 1, 50, 1_000}[r.IntN(4)], pending: []int{0, 100}[r.IntN(2)]})
 				one := collect(t, p, docs, r)
-				answer := one.Finish().AppendJSON(nil)
+				answer := answerOf(one)
 				if err := same("", parseAnswer(t, answer), oracle(specs, docs, false)); err != nil {
 					t.Fatalf("round %d, %d documents: %v", round, len(docs), err)
 				}
@@ -154,13 +165,13 @@ func TestAnswersEqualOracleAndDoNotDependOnTheSplit(t *testing.T) {
 				}
 				for len(states) > 1 {
 					r.Shuffle(len(states), func(i, j int) { states[i], states[j] = states[j], states[i] })
-					if err := states[0].Merge(states[1]); err != nil {
+					if err := states[0].Merge(context.Background(), states[1]); err != nil {
 						t.Fatal(err)
 					}
 					states[1] = resend(t, specs, states[0], r)
 					states = states[1:]
 				}
-				if got := states[0].Finish().AppendJSON(nil); !bytes.Equal(got, answer) {
+				if got := answerOf(states[0]); !bytes.Equal(got, answer) {
 					t.Fatalf("round %d: merged answer\n%s\nand whole answer\n%s", round, got, answer)
 				}
 				if states[0].size != one.size {

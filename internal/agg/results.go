@@ -2,11 +2,12 @@ package agg
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"math"
 	"math/big"
 	"math/bits"
 	"slices"
-	"sort"
 	"strconv"
 
 	"github.com/weft-search/weft/internal/schema"
@@ -18,6 +19,17 @@ type Results struct{ s *State }
 // Finish returns the answers as of now. They are worked out when they are printed, and share the state's memory: print them
 // before the state changes.
 func (s *State) Finish() Results { return Results{s} }
+
+// ErrTooLong is wrapped by the error of a printing that would be longer than it may be.
+var ErrTooLong = errors.New("the answers to aggregations are too long")
+
+// Printing bounds the printing of results. Its zero value bounds nothing.
+type Printing struct {
+	Limit int // bytes of the answers at most, 0 = no limit
+	// Check is called every few milliseconds with the bytes of the answers so far, and those that sorting takes besides. Its error
+	// ends the printing. It may be nil.
+	Check func(answers, besides int) error
+}
 
 // AppendJSON appends {"name": answer, …} in the order asked. The answers are
 //
@@ -34,166 +46,261 @@ func (s *State) Finish() Results { return Results{s} }
 // where there are aggregations in buckets. Values of integer fields are integers, however large; dates are RFC 3339 in UTC, but
 // the sum of dates is in milliseconds; the mean of dates and a percentile between two are cut to the millisecond below. What does
 // not exist is null, and so is a sum beyond the greatest float64. error is the standard error, relative to value.
-func (r Results) AppendJSON(b []byte) []byte {
-	return appendAnswers(b, r.s.plan.nodes, r.s.parts)
+//
+// Errors wrap ErrTooLong, or are those of o.Check.
+func (r Results) AppendJSON(b []byte, o Printing) ([]byte, error) {
+	p := newPrinter(b, o)
+	p.answers(r.s.plan.nodes, r.s.parts)
+	return p.done()
 }
 
-// AppendFacets appends {"name":[{"value":v,"count":n},…],…} for the terms aggregations of the plan.
-func (r Results) AppendFacets(b []byte) []byte {
-	b = append(b, '{')
+// AppendFacets appends {"name":[{"value":v,"count":n},…],…} for the terms aggregations of the plan. Errors are as of AppendJSON.
+func (r Results) AppendFacets(b []byte, o Printing) ([]byte, error) {
+	p := newPrinter(b, o)
+	p.text("{")
 	first := true
 	for i, n := range r.s.plan.nodes {
 		if n.spec.Kind != Terms {
 			continue
 		}
 		if !first {
-			b = append(b, ',')
+			p.text(",")
 		}
 		first = false
-		b = appendString(b, n.spec.Name)
-		b = append(b, ":["...)
+		p.b = appendString(p.b, n.spec.Name)
+		p.text(":[")
 		g, _ := r.s.parts[i].(*group)
-		b, _ = n.appendTerms(b, g)
-		b = append(b, ']')
+		p.terms(n, g)
+		p.text("]")
 	}
-	return append(b, '}')
+	p.text("}")
+	return p.done()
 }
 
-func appendAnswers(b []byte, nodes []*node, parts []part) []byte {
-	b = append(b, '{')
+// printer appends answers. Once err is set nothing more is worked out, and what was appended is of no use.
+type printer struct {
+	Printing
+	b       []byte
+	start   int // of the answers in b
+	scratch int // bytes taken besides
+	steps   int // until the next check
+	err     error
+}
+
+const (
+	// printSteps is how many buckets or answers are printed between two checks, and sortSteps how many are sorted.
+	printSteps = 256
+	sortSteps  = 1 << 16
+	// leastBucket is the shortest bucket of terms without its value: {"value":,"count":1} and a comma.
+	leastBucket = 20
+)
+
+func newPrinter(b []byte, o Printing) *printer {
+	return &printer{Printing: o, b: b, start: len(b), steps: printSteps}
+}
+
+func (p *printer) done() ([]byte, error) {
+	p.check()
+	return p.b, p.err
+}
+
+func (p *printer) text(s string) { p.b = append(p.b, s...) }
+
+// step is called for each bucket and answer; false: stop.
+func (p *printer) step() bool {
+	if p.Limit > 0 && len(p.b)-p.start > p.Limit {
+		p.tooLong()
+		return false
+	}
+	if p.steps--; p.steps <= 0 {
+		p.check()
+	}
+	return p.err == nil
+}
+
+func (p *printer) check() {
+	p.steps = printSteps
+	switch {
+	case p.err != nil:
+	case p.Limit > 0 && len(p.b)-p.start > p.Limit:
+		p.tooLong()
+	case p.Check != nil:
+		p.err = p.Check(len(p.b)-p.start, p.scratch)
+	}
+}
+
+func (p *printer) tooLong() {
+	if p.err == nil {
+		p.err = fmt.Errorf("%w: more than %d bytes", ErrTooLong, p.Limit)
+	}
+}
+
+func (p *printer) answers(nodes []*node, parts []part) {
+	p.text("{")
 	for i, n := range nodes {
 		if i > 0 {
-			b = append(b, ',')
+			p.text(",")
 		}
-		b = appendString(b, n.spec.Name)
-		b = append(b, ':')
-		var p part
+		p.b = appendString(p.b, n.spec.Name)
+		p.text(":")
+		var one part
 		if parts != nil {
-			p = parts[i]
+			one = parts[i]
 		}
-		b = n.appendAnswer(b, p)
+		if p.answer(n, one); !p.step() {
+			return
+		}
 	}
-	return append(b, '}')
+	p.text("}")
 }
 
-func (n *node) appendAnswer(b []byte, p part) []byte {
-	g, _ := p.(*group)
+func (p *printer) answer(n *node, one part) {
+	g, _ := one.(*group)
 	switch n.spec.Kind {
 	case Terms:
-		b = append(b, `{"buckets":[`...)
-		b, other := n.appendTerms(b, g)
-		b = append(b, `],"other":`...)
-		b = strconv.AppendUint(b, other, 10)
-		return append(b, '}')
+		p.text(`{"buckets":[`)
+		other := p.terms(n, g)
+		p.text(`],"other":`)
+		p.b = strconv.AppendUint(p.b, other, 10)
+		p.text("}")
 	case Histogram, DateHistogram:
-		b = append(b, `{"buckets":[`...)
+		p.text(`{"buckets":[`)
 		if g != nil {
 			for i, k := range g.nums {
 				if i > 0 {
-					b = append(b, ',')
+					p.text(",")
 				}
-				b = append(b, `{"key":`...)
-				b = n.step.appendKey(b, k)
-				b = n.appendCount(b, g, i)
+				p.text(`{"key":`)
+				p.b = n.step.appendKey(p.b, k)
+				if p.count(n, g, i); !p.step() {
+					return
+				}
 			}
 		}
-		return append(b, `]}`...)
+		p.text(`]}`)
 	case Range:
-		b = append(b, `{"buckets":[`...)
+		p.text(`{"buckets":[`)
 		at := 0
 		for i := range n.ranges {
 			if i > 0 {
-				b = append(b, ',')
+				p.text(",")
 			}
-			b = append(b, `{"from":`...)
-			b = append(b, n.ranges[i].from...)
-			b = append(b, `,"to":`...)
-			b = append(b, n.ranges[i].to...)
+			p.text(`{"from":`)
+			p.b = append(p.b, n.ranges[i].from...)
+			p.text(`,"to":`)
+			p.b = append(p.b, n.ranges[i].to...)
 			if g != nil && at < len(g.nums) && g.nums[at] == uint64(i) {
-				b = n.appendCount(b, g, at)
+				p.count(n, g, at)
 				at++
 			} else {
-				b = n.appendCount(b, nil, 0)
+				p.count(n, nil, 0)
+			}
+			if !p.step() {
+				return
 			}
 		}
-		return append(b, `]}`...)
+		p.text(`]}`)
 	case Filter:
-		// appendCount starts with a comma, which here stands behind nothing.
-		at := len(b)
-		b = n.appendCount(b, g, 0)
-		b[at] = '{'
-		return b
+		// count starts with a comma, which here stands behind nothing.
+		at := len(p.b)
+		p.count(n, g, 0)
+		p.b[at] = '{'
 	case Percentiles:
-		return n.appendPercentiles(b, g)
+		p.b = n.appendPercentiles(p.b, g)
 	case Stats:
-		s, _ := p.(*stats)
-		return n.appendStats(b, s)
+		s, _ := one.(*stats)
+		p.b = n.appendStats(p.b, s)
+	case Cardinality:
+		d, _ := one.(*distinct)
+		p.b = appendDistinct(p.b, d)
 	}
-	d, _ := p.(*distinct)
-	return appendDistinct(b, d)
 }
 
-// appendCount appends the count and the aggregations of bucket i, and closes it; g may be nil for an empty one.
-func (n *node) appendCount(b []byte, g *group, i int) []byte {
-	b = append(b, `,"count":`...)
+// count appends the count and the aggregations of bucket i, and closes it; g may be nil for an empty one.
+func (p *printer) count(n *node, g *group, i int) {
+	p.text(`,"count":`)
 	var subs []part
 	if g == nil {
-		b = append(b, '0')
+		p.text("0")
 	} else {
-		b = strconv.AppendUint(b, g.counts[i], 10)
+		p.b = strconv.AppendUint(p.b, g.counts[i], 10)
 		if g.subs != nil {
 			subs = g.subs[i]
 		}
 	}
 	if len(n.subs) > 0 {
-		b = append(b, `,"aggs":`...)
-		b = appendAnswers(b, n.subs, subs)
+		p.text(`,"aggs":`)
+		p.answers(n.subs, subs)
 	}
-	return append(b, '}')
+	p.text("}")
 }
 
-// appendTerms appends the buckets in order and returns the counts of those left out.
-func (n *node) appendTerms(b []byte, g *group) (out []byte, other uint64) {
+// terms appends the buckets in order and returns the counts of those left out.
+func (p *printer) terms(n *node, g *group) (other uint64) {
 	if g == nil {
-		return b, 0
+		return 0
+	}
+	size := len(g.counts)
+	if n.spec.Size > 0 {
+		size = min(size, n.spec.Size)
+	}
+	// What cannot fit is not sorted first.
+	if p.Limit > 0 && size > (p.Limit-(len(p.b)-p.start))/leastBucket {
+		p.tooLong()
+		return 0
 	}
 	other = g.total()
-	for i, k := range g.top(n.spec.Size) {
+	order, held := p.top(g, size)
+	for i, k := range order {
 		if i > 0 {
-			b = append(b, ',')
+			p.text(",")
 		}
-		b = append(b, `{"value":`...)
+		p.text(`{"value":`)
 		if g.text {
-			b = appendString(b, g.strs[k])
+			p.b = appendString(p.b, g.strs[k])
 		} else {
-			b = appendNumber(b, n.typ, g.nums[k])
+			p.b = appendNumber(p.b, n.typ, g.nums[k])
 		}
-		b = n.appendCount(b, g, k)
+		if p.count(n, g, int(k)); !p.step() {
+			break
+		}
 		other -= g.counts[k]
 	}
-	return b, other
+	p.scratch -= held
+	return other
 }
 
-// top returns the places of the size greatest counts, greatest first, equals by key; 0 = all.
-func (g *group) top(size int) []int {
+// fewBuckets is how many buckets are kept in order by comparing; more are sorted by the digits of their counts.
+const fewBuckets = 2_048
+
+// top returns the places of the size greatest counts, greatest first, equals by key, and what is counted in scratch for it.
+func (p *printer) top(g *group, size int) (order []uint32, held int) {
 	// Keys ascend, so a lower place is a lower key.
-	better := func(a, b int) int {
+	better := func(a, b uint32) int {
 		if c := cmp.Compare(g.counts[b], g.counts[a]); c != 0 {
 			return c
 		}
 		return cmp.Compare(a, b)
 	}
-	if size == 0 || size >= len(g.counts) {
-		all := make([]int, len(g.counts))
-		for i := range all {
-			all[i] = i
+	if size > fewBuckets {
+		return p.byDigits(g.counts, size)
+	}
+	order = make([]uint32, 0, size)
+	if size == len(g.counts) {
+		for i := range g.counts {
+			order = append(order, uint32(i))
 		}
-		slices.SortFunc(all, better)
-		return all
+		slices.SortFunc(order, better)
+		return order, 0
 	}
 	// A heap with the worst of the best in front.
-	heap := make([]int, 0, size)
-	for i := range g.counts {
+	heap := order
+	for i := range uint32(len(g.counts)) {
+		if i%sortSteps == sortSteps-1 {
+			if p.check(); p.err != nil {
+				return nil, 0
+			}
+		}
 		if len(heap) < size {
 			heap = append(heap, i)
 			for c := len(heap) - 1; c > 0 && better(heap[c], heap[(c-1)/2]) > 0; c = (c - 1) / 2 {
@@ -205,20 +312,62 @@ func (g *group) top(size int) []int {
 			continue
 		}
 		heap[0] = i
-		for p := 0; ; {
-			c := 2*p + 1
+		for at := 0; ; {
+			c := 2*at + 1
 			if c+1 < size && better(heap[c+1], heap[c]) > 0 {
 				c++
 			}
-			if c >= size || better(heap[c], heap[p]) < 0 {
+			if c >= size || better(heap[c], heap[at]) < 0 {
 				break
 			}
-			heap[c], heap[p] = heap[p], heap[c]
-			p = c
+			heap[c], heap[at] = heap[at], heap[c]
+			at = c
 		}
 	}
 	slices.SortFunc(heap, better)
-	return heap
+	return heap, 0
+}
+
+// byDigits is top for many buckets: it sorts the places by the digits of their counts from the least significant up, which leaves
+// equals in order. Its memory is counted, and it looks at the time.
+func (p *printer) byDigits(counts []uint64, size int) (order []uint32, held int) {
+	stop := func() ([]uint32, int) {
+		p.scratch -= held
+		return nil, 0
+	}
+	held = 2 * 4 * len(counts)
+	p.scratch += held
+	if p.check(); p.err != nil {
+		return stop()
+	}
+	from, to := make([]uint32, len(counts)), make([]uint32, len(counts))
+	all := uint64(0)
+	for i, c := range counts {
+		from[i] = uint32(i)
+		all |= c
+	}
+	for shift := 0; all>>shift != 0; shift += digitBits {
+		var at [1 << digitBits]uint32
+		for _, c := range counts {
+			at[c>>shift&(1<<digitBits-1)]++
+		}
+		sum := uint32(0)
+		for d := len(at) - 1; d >= 0; d-- { // the greatest first
+			at[d], sum = sum, sum+at[d]
+		}
+		for i, k := range from {
+			if i%sortSteps == sortSteps-1 {
+				if p.check(); p.err != nil {
+					return stop()
+				}
+			}
+			place := &at[counts[k]>>shift&(1<<digitBits-1)]
+			to[*place] = k
+			*place++
+		}
+		from, to = to, from
+	}
+	return from[:size], held
 }
 
 func (n *node) appendStats(b []byte, s *stats) []byte {
@@ -286,13 +435,36 @@ func (s *stats) whole(t schema.Type) (neg bool, hi, lo uint64) {
 // appendPercentiles appends the values at the ranks p/100·(n−1) of the n sorted values, linear between the closest ranks, worked
 // out exactly and rounded once.
 func (n *node) appendPercentiles(b []byte, g *group) []byte {
-	var upTo []uint64 // values up to each distinct one
+	type wanted struct {
+		rank, part uint64
+		low, high  uint64
+	}
+	var at []wanted
+	var order []int // by rank
 	if g != nil {
-		upTo = make([]uint64, len(g.counts))
-		sum := uint64(0)
-		for i, c := range g.counts {
-			sum += c
-			upTo[i] = sum
+		last := g.total() - 1
+		at, order = make([]wanted, len(n.spec.Percents)), make([]int, len(n.spec.Percents))
+		for i, text := range n.spec.Percents {
+			p, err := parsePercent(text)
+			if err != nil {
+				continue // Bind lets none through
+			}
+			hi, lo := bits.Mul64(p, last)
+			at[i].rank, at[i].part = bits.Div64(hi, lo, 100*percentScale)
+			order[i] = i
+		}
+		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(at[a].rank, at[b].rank) })
+		k, upTo := 0, g.counts[0] // upTo: values up to key k
+		for _, i := range order {
+			w := &at[i]
+			for upTo <= w.rank {
+				k++
+				upTo += g.counts[k]
+			}
+			w.low, w.high = g.nums[k], g.nums[k]
+			if w.part > 0 && upTo == w.rank+1 {
+				w.high = g.nums[k+1]
+			}
 		}
 	}
 	b = append(b, `{"values":{`...)
@@ -302,19 +474,11 @@ func (n *node) appendPercentiles(b []byte, g *group) []byte {
 		}
 		b = appendString(b, text)
 		b = append(b, ':')
-		p, err := parsePercent(text)
-		if g == nil || err != nil {
+		if g == nil {
 			b = append(b, "null"...)
 			continue
 		}
-		hi, lo := bits.Mul64(p, upTo[len(upTo)-1]-1)
-		rank, part := bits.Div64(hi, lo, 100*percentScale)
-		k := sort.Search(len(upTo), func(i int) bool { return upTo[i] > rank })
-		low, high := g.nums[k], g.nums[k]
-		if part > 0 && upTo[k] == rank+1 {
-			high = g.nums[k+1]
-		}
-		b = appendBetween(b, n.typ, low, high, part)
+		b = appendBetween(b, n.typ, at[i].low, at[i].high, at[i].part)
 	}
 	return append(b, `}}`...)
 }

@@ -1,6 +1,7 @@
 package agg
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -11,6 +12,7 @@ type State struct {
 	parts []part // by node
 	sizes []int
 	size  int
+	room  func(ctx context.Context, bytes int) error
 }
 
 // NewState returns the state of no documents.
@@ -18,30 +20,42 @@ func (p *Plan) NewState() *State {
 	return &State{plan: p, parts: make([]part, len(p.nodes)), sizes: make([]int, len(p.nodes))}
 }
 
+// Charge sets a function that is called before the state, with what is at work on it besides, grows to so many bytes. Its error ends
+// what grows it, and comes back from there; the state is of no use then.
+func (s *State) Charge(room func(ctx context.Context, bytes int) error) { s.room = room }
+
+func (s *State) meter(ctx context.Context) *meter {
+	m := newMeter(ctx)
+	m.room, m.state, m.most = s.room, s.size, s.size
+	return m
+}
+
 // add merges a part into that of node i and checks the whole against the limit.
-func (s *State) add(i int, p part) error {
+func (s *State) add(m *meter, i int, p part) error {
 	if p == nil {
 		return nil
 	}
 	n := s.plan.nodes[i]
-	m, err := n.merge(s.parts[i], p)
+	sum, err := n.merge(m, s.parts[i], p)
 	if err != nil {
 		return err
 	}
-	s.parts[i] = m
+	s.parts[i] = sum
 	s.size -= s.sizes[i]
-	s.sizes[i] = m.bytes(n)
+	s.sizes[i] = sum.bytes(n)
 	if s.size += s.sizes[i]; s.size > n.opts.StateBytes {
 		return n.tooLarge()
 	}
-	return nil
+	m.state, m.work = s.size, 0
+	return m.charge()
 }
 
 var errOtherPlan = errors.New("agg: states of different aggregations cannot be merged")
 
 // Merge adds what o knows; o is not to be used again. Whichever way states are merged, the answer is the same to the last bit.
-// Errors are *SpecError: a limit that only the whole breaks, or a field of different types. The state is of no use then.
-func (s *State) Merge(o *State) error {
+// Errors are *SpecError: a limit that only the whole breaks, or a field of different types; or the cause of ctx's end. The state is
+// of no use then.
+func (s *State) Merge(ctx context.Context, o *State) error {
 	if len(s.plan.nodes) != len(o.plan.nodes) {
 		return errOtherPlan
 	}
@@ -55,8 +69,9 @@ func (s *State) Merge(o *State) error {
 		return err
 	}
 	s.plan = plan
+	m := s.meter(ctx)
 	for i := range plan.nodes {
-		if err := s.add(i, o.parts[i]); err != nil {
+		if err := s.add(m, i, o.parts[i]); err != nil {
 			return err
 		}
 	}

@@ -81,7 +81,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: %v", c.spec, err)
 			continue
 		}
-		if got := string(s.Finish().AppendJSON(nil)); got != c.want {
+		if got := string(answerOf(s)); got != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", c.spec, got, c.want)
 		}
 	}
@@ -94,13 +94,13 @@ func TestFacets(t *testing.T) {
 	}
 	p := bindTest(t, specs, Options{})
 	s := p.NewState()
-	if got := string(s.Finish().AppendFacets(nil)); got != `{"t":[],"i":[]}` {
+	if got := string(facetsOf(s)); got != `{"t":[],"i":[]}` {
 		t.Error(got)
 	}
 	if err := s.Collect(context.Background(), newLeaf(ints(1, 2, 2), false, p), nil, true); err != nil {
 		t.Fatal(err)
 	}
-	if got := string(s.Finish().AppendFacets(nil)); got != `{"t":[{"value":"v2","count":2},{"value":"v1","count":1}],"i":[{"value":2,"count":2},{"value":1,"count":1}]}` {
+	if got := string(facetsOf(s)); got != `{"t":[{"value":"v2","count":2},{"value":"v1","count":1}],"i":[{"value":2,"count":2},{"value":1,"count":1}]}` {
 		t.Error(got)
 	}
 }
@@ -125,7 +125,7 @@ func TestExtremeNumbersAreExact(t *testing.T) {
 			t.Errorf("%s: %v", c.spec, err)
 			continue
 		}
-		if got := string(s.Finish().AppendJSON(nil)); got != c.want {
+		if got := string(answerOf(s)); got != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", c.spec, got, c.want)
 		}
 	}
@@ -289,7 +289,7 @@ func TestLimitsOfStates(t *testing.T) {
 		}
 	}
 	var e *SpecError
-	if err := a.Merge(b); !errors.As(err, &e) || e.Limit != DefaultBuckets {
+	if err := a.Merge(context.Background(), b); !errors.As(err, &e) || e.Limit != DefaultBuckets {
 		t.Error(err)
 	}
 	// And one at the limit is fine.
@@ -340,7 +340,7 @@ func TestCardinalitySwitchesWithTheValuesAlone(t *testing.T) {
 				}
 			}
 			for _, s := range states[1:] {
-				if err := states[0].Merge(resend(t, specs, s, r)); err != nil {
+				if err := states[0].Merge(context.Background(), resend(t, specs, s, r)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -355,7 +355,7 @@ func TestCardinalitySwitchesWithTheValuesAlone(t *testing.T) {
 					Error float64
 				}
 			}
-			if err := json.Unmarshal(whole.Finish().AppendJSON(nil), &got); err != nil {
+			if err := json.Unmarshal(answerOf(whole), &got); err != nil {
 				t.Fatal(err)
 			}
 			if got.A.Exact != (n <= ExactValues) || math.Abs(got.A.Value-float64(n)) > 5*got.A.Error*float64(n) {
@@ -368,7 +368,7 @@ func TestCardinalitySwitchesWithTheValuesAlone(t *testing.T) {
 func TestStatesOfOtherAggregationsDoNotMerge(t *testing.T) {
 	a := bindTest(t, specsOf(t, "a:terms(t)"), Options{}).NewState()
 	b := bindTest(t, specsOf(t, "a:terms(t,5)"), Options{}).NewState()
-	if err := a.Merge(b); err == nil {
+	if err := a.Merge(context.Background(), b); err == nil {
 		t.Error("states of different aggregations were merged")
 	}
 	if _, err := Decode(specsOf(t, "a:terms(t,5)"), Options{}, a.AppendBinary(nil)); !errors.Is(err, ErrCorrupt) {
@@ -406,10 +406,10 @@ func TestFieldsThatSomeShardsLack(t *testing.T) {
 			if order == 1 {
 				a, b = b, a
 			}
-			if err := a.Merge(b); err != nil {
+			if err := a.Merge(context.Background(), b); err != nil {
 				t.Fatal(err)
 			}
-			answers = append(answers, string(a.Finish().AppendJSON(nil)))
+			answers = append(answers, string(answerOf(a)))
 		}
 		if answers[0] != answers[1] || strings.Contains(answers[0], `"buckets":[]`) {
 			t.Errorf("%s: got %s and %s", text, answers[0], answers[1])
@@ -423,7 +423,7 @@ func TestFieldsThatSomeShardsLack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var e *SpecError
-	if err := p.NewState().Merge(bindTest(t, specs, Options{}).NewState()); !errors.As(err, &e) || e.Code != CodeMismatch || e.Field != "i" {
+	if err := p.NewState().Merge(context.Background(), bindTest(t, specs, Options{}).NewState()); !errors.As(err, &e) || e.Code != CodeMismatch || e.Field != "i" {
 		t.Error(err)
 	}
 }
@@ -437,7 +437,7 @@ func TestDamagedOrdinals(t *testing.T) {
 		if err := s.Collect(context.Background(), leaf, nil, true); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
-		parseAnswer(t, s.Finish().AppendJSON(nil))
+		parseAnswer(t, answerOf(s))
 	}
 }
 
@@ -469,7 +469,7 @@ func goldenState(t testing.TB) ([]Spec, *State) {
 // States of version 1 are read for as long as there is a version 1.
 func TestGolden(t *testing.T) {
 	specs, s := goldenState(t)
-	for name, got := range map[string][]byte{"state-v1.bin": s.AppendBinary(nil), "state-v1.json": append(s.AppendPartials(nil), '\n'), "answer.json": append(s.Finish().AppendJSON(nil), '\n')} {
+	for name, got := range map[string][]byte{"state-v1.bin": s.AppendBinary(nil), "state-v1.json": append(s.AppendPartials(nil), '\n'), "answer.json": append(answerOf(s), '\n')} {
 		path := filepath.Join("testdata", name)
 		if os.Getenv("WEFT_REWRITE") != "" {
 			if err := os.WriteFile(path, got, 0o644); err != nil {
@@ -538,7 +538,7 @@ func checkDecoded(t *testing.T, specs []Spec, b []byte) {
 		}
 		return
 	}
-	parseAnswer(t, s.Finish().AppendJSON(nil))
+	parseAnswer(t, answerOf(s))
 	again := s.AppendBinary(nil)
 	o, err := Decode(specs, Options{}, again)
 	if err != nil {
@@ -547,14 +547,14 @@ func checkDecoded(t *testing.T, specs []Spec, b []byte) {
 	if !bytes.Equal(o.AppendBinary(nil), again) {
 		t.Fatal("a state that was read again differs")
 	}
-	if err := s.Merge(o); err != nil {
+	if err := s.Merge(context.Background(), o); err != nil {
 		var e *SpecError
 		if !errors.As(err, &e) {
 			t.Fatal(err)
 		}
 		return
 	}
-	parseAnswer(t, s.Finish().AppendJSON(nil))
+	parseAnswer(t, answerOf(s))
 }
 
 func FuzzDecode(f *testing.F) {
@@ -609,9 +609,146 @@ func TestCollectorsShareTheirRoom(t *testing.T) {
 	}
 	rd := newReader(&memLeaf{docs: ints(1), dict: dict}, p.nodes[0])
 	for _, share := range []int{1, 4, 5, 63} {
-		b := newBag(p.nodes[0], rd, 1, 1<<40, share)
+		b, err := newBag(newMeter(context.Background()), p.nodes[0], rd, 1, 1<<40, share)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if len(b.table)*share > tableMost || (share <= 4) != (b.table != nil) || cap(b.pend[0])*share > pendingMost+share*ColumnBlock {
 			t.Errorf("one of %d has %d counters and room for %d keys", share, len(b.table), cap(b.pend[0]))
+		}
+	}
+}
+
+// Printing ends as soon as the answer cannot fit or the caller has enough, and counts what it sorts in.
+func TestPrintingIsBounded(t *testing.T) {
+	const keys = 60_000
+	p := bindTest(t, specsOf(t, "a:terms(u,0),b:terms(u,20000)"), Options{})
+	docs := make([]doc, keys/1_000)
+	for i := range docs {
+		for k := range 1_000 {
+			docs[i].nums[fU] = append(docs[i].nums[fU], uint64(1_000*i+k))
+		}
+	}
+	docs = append(docs, docs[7], docs[7], docs[3])
+	s := p.NewState()
+	if err := s.Collect(context.Background(), newLeaf(docs, true, p), nil, true); err != nil {
+		t.Fatal(err)
+	}
+	whole := answerOf(s)
+	answer := parseAnswer(t, whole).(map[string]any)["a"].(map[string]any)["buckets"].([]any)
+	for i, want := range map[int]string{0: "7000", 999: "7999", 1_000: "3000", 2_000: "0", keys - 1: "59999"} {
+		if got := answer[i].(map[string]any)["value"].(json.Number).String(); got != want {
+			t.Errorf("bucket %d is %s, want %s", i, got, want)
+		}
+	}
+	calls, most, besides := 0, 0, 0
+	watch := func(err error, after int) Printing {
+		calls, most, besides = 0, 0, 0
+		return Printing{Check: func(a, b int) error {
+			calls++
+			most, besides = max(most, a), max(besides, b)
+			if calls > after {
+				return err
+			}
+			return nil
+		}}
+	}
+	o := watch(nil, 0)
+	if got, err := s.Finish().AppendJSON([]byte("x"), o); err != nil || string(got[1:]) != string(whole) || most != len(whole) || besides != 8*keys {
+		t.Errorf("%d bytes of %d, %d for sorting, %v", most, len(whole), besides, err)
+	}
+	o = watch(nil, 0)
+	o.Limit = len(whole) - 1
+	if _, err := s.Finish().AppendJSON(nil, o); !errors.Is(err, ErrTooLong) {
+		t.Errorf("one byte too long: %v", err)
+	}
+	o.Limit = len(whole)
+	if _, err := s.Finish().AppendJSON(nil, o); err != nil {
+		t.Errorf("just not too long: %v", err)
+	}
+	o = watch(nil, 0)
+	o.Limit = 1 << 19
+	if _, err := s.Finish().AppendFacets(nil, o); !errors.Is(err, ErrTooLong) || most > 1_000 || besides > 0 {
+		t.Errorf("an answer that cannot fit: %d bytes, %d for sorting, %v", most, besides, err)
+	}
+	enough := errors.New("enough")
+	for after := range 40 {
+		o = watch(enough, after)
+		if _, err := s.Finish().AppendJSON(nil, o); err != enough || calls != after+1 {
+			t.Errorf("told to end after %d calls: %d, %v", after, calls, err)
+		}
+	}
+}
+
+// Whatever a collection or a merge is at, it ends within so many values of the end of its context.
+func TestLongCollectionsAndMergesEndWithTheirTime(t *testing.T) {
+	const keys = 100_000
+	specs := specsOf(t, "a:terms(u,0)")
+	p := bindTest(t, specs, Options{})
+	docs := make([]doc, 200)
+	for i := range docs {
+		for k := range keys / 100 {
+			docs[i].nums[fU] = append(docs[i].nums[fU], uint64(i+k*1_000_003))
+		}
+	}
+	why := errors.New("over")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	s := p.NewState()
+	grown := 0
+	s.Charge(func(_ context.Context, bytes int) error {
+		if grown = bytes; bytes > 4<<20 {
+			cancel(why)
+		}
+		return nil
+	})
+	if err := s.Collect(ctx, newLeaf(docs, false, p), nil, true); err != why {
+		t.Errorf("a collection of %d bytes after its end: %v", grown, err)
+	}
+	a, b := p.NewState(), p.NewState()
+	for i, s := range []*State{a, b} {
+		if err := s.Collect(context.Background(), newLeaf(docs[100*i:100*i+100], false, p), nil, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Merge(ctx, b); err != why {
+		t.Errorf("a merge after its end: %v", err)
+	}
+}
+
+// What a collection takes is asked for before it is taken, and a refusal comes back from where it was met.
+func TestCollectionsAreCharged(t *testing.T) {
+	docs := randomDocs(rand.New(rand.NewPCG(5, 6)), 3_000, shape{long: true})
+	for _, text := range []string{
+		`{"a":{"kind":"terms","field":"t","size":0}}`,
+		`{"a":{"kind":"terms","field":"f.x","aggs":{"c":{"kind":"cardinality","field":"t"},"s":{"kind":"stats","field":"f.x"}}}}`,
+		`{"a":{"kind":"percentiles","field":"f.x"},"b":{"kind":"cardinality","field":"t"}}`,
+	} {
+		specs, err := ParseJSON([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := bindTest(t, specs, Options{})
+		full := errors.New("full")
+		s, most := p.NewState(), 0
+		s.Charge(func(_ context.Context, bytes int) error { most = max(most, bytes); return nil })
+		if err := s.Collect(context.Background(), newLeaf(docs, true, p), nil, true); err != nil {
+			t.Fatal(err)
+		}
+		if most < s.size {
+			t.Errorf("%s: asked for %d bytes, the state is reckoned at %d", text, most, s.size)
+		}
+		for part := range 8 {
+			s := p.NewState()
+			s.Charge(func(_ context.Context, bytes int) error {
+				if bytes > most*part/8 {
+					return full
+				}
+				return nil
+			})
+			if err := s.Collect(context.Background(), newLeaf(docs, true, p), nil, true); err != full {
+				t.Errorf("%s: refused at %d/8 of %d bytes: %v", text, part, most, err)
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package agg
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -271,6 +272,7 @@ func decodePieces(specs []Spec, o Options, pieces [][]byte) (*State, error) {
 		return nil, err
 	}
 	s := p.NewState()
+	m := newMeter(context.Background())
 	budget := p.opts.StateBytes
 	for i, n := range p.nodes {
 		d := &decs[i]
@@ -282,7 +284,7 @@ func decodePieces(specs []Spec, o Options, pieces [][]byte) (*State, error) {
 		if err := d.end(); err != nil {
 			return nil, fmt.Errorf("aggregation %q: %w", n.path, err)
 		}
-		if err := s.add(i, part); err != nil {
+		if err := s.add(m, i, part); err != nil {
 			return nil, err
 		}
 		budget = d.budget

@@ -2,8 +2,11 @@ package node
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/weft-search/weft/internal/agg"
+	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/node/api"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/segment/bitset"
@@ -31,6 +34,7 @@ type wanted struct {
 	param string
 	plan  *agg.Plan
 	state *agg.State
+	bytes int64        // that the state has asked for
 	sets  []*documents // of the plan's filters
 }
 
@@ -68,12 +72,16 @@ func (x *execution) collect(ctx context.Context, reply *api.SearchReply) *api.Pr
 			return prob
 		}
 	}
-	// The states are charged for all that they may become: what they will is known only when it is there.
-	place, err := n.aggregations.Enter(ctx, int64(len(lists))*n.cfg.Limits.AggBytes)
-	if err != nil {
-		return n.problem(ctx, err)
+	for _, w := range lists {
+		w.state.Charge(func(ctx context.Context, bytes int) error {
+			w.bytes = max(w.bytes, int64(bytes))
+			x.aggUsed = 0
+			for _, o := range lists {
+				x.aggUsed += o.bytes
+			}
+			return x.aggRoom(ctx, x.aggUsed)
+		})
 	}
-	x.held = append(x.held, place)
 	docs, err := x.matching(ctx)
 	if err != nil {
 		return x.placed(ctx, err)
@@ -109,22 +117,70 @@ func (x *execution) collect(ctx context.Context, reply *api.SearchReply) *api.Pr
 		}
 	}
 	if facets != nil {
-		reply.Facets = facets.state.Finish().AppendFacets(nil)
+		if reply.Facets, prob = x.print(ctx, facets, agg.Results.AppendFacets, 0); prob != nil {
+			return prob
+		}
 	}
 	if aggs != nil {
-		reply.Aggs = aggs.state.Finish().AppendJSON(nil)
+		if reply.Aggs, prob = x.print(ctx, aggs, agg.Results.AppendJSON, len(reply.Facets)); prob != nil {
+			return prob
+		}
 	}
-	return x.replyRoom(int64(len(reply.Facets) + len(reply.Aggs)))
+	return nil
 }
 
-// replyRoom charges for rendered parts of the reply.
-func (x *execution) replyRoom(bytes int64) *api.Problem {
-	if most := x.node.cfg.Limits.ReplyBytes; bytes > most {
-		return api.NewProblem(api.ReplyTooLarge, "facets and aggregations are longer than the reply may be; ask for fewer buckets").On("aggs").Within(most)
+// print renders answers for a reply that has taken before bytes of them already.
+func (x *execution) print(ctx context.Context, w *wanted, printed func(r agg.Results, b []byte, o agg.Printing) ([]byte, error), before int) ([]byte, *api.Problem) {
+	most := x.node.cfg.Limits.ReplyBytes
+	out, err := printed(w.state.Finish(), nil, agg.Printing{
+		Limit: max(1, int(most)-before), // 0 would be no limit
+		Check: func(answers, besides int) error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err := x.aggRoom(ctx, x.aggUsed+int64(besides)); err != nil {
+				return err
+			}
+			return x.printing.grow(x.node.memory, int64(before+answers))
+		},
+	})
+	switch {
+	case errors.Is(err, agg.ErrTooLong):
+		return nil, api.NewProblem(api.ReplyTooLarge, w.param+": facets and aggregations are longer than the reply may be; ask for fewer buckets").On(w.param).Within(most)
+	case err != nil:
+		return nil, x.node.problem(ctx, err)
 	}
-	if err := x.charge(replyCopies * bytes); err != nil {
-		return x.node.problem(context.Background(), err)
+	return out, nil
+}
+
+// aggStep is the memory that facets and aggregations are charged at once. The first step belongs to the place of the search, so that
+// those of few values and buckets never wait.
+const aggStep = 1 << 20
+
+// aggRoom charges the facets and aggregations of the search for bytes in all. Searches that find no room go beyond it one at a
+// time, so that none waits for memory that is held by another that waits.
+func (x *execution) aggRoom(ctx context.Context, bytes int64) error {
+	if bytes <= x.aggCharged+aggStep || x.aggBeyond {
+		return nil
 	}
+	more := (bytes - x.aggCharged - 1) / aggStep * aggStep
+	p, err := x.node.aggregations.TryEnter(more)
+	if err == nil {
+		x.held = append(x.held, p)
+		x.aggCharged += more
+		return nil
+	}
+	began := time.Now()
+	p, err = x.node.aggBeyond.Enter(ctx, 1)
+	x.watch.waited(time.Since(began))
+	if err != nil {
+		if r, ok := errors.AsType[*admit.Refusal](err); ok {
+			r.Limit = x.node.aggregations.Limit()
+		}
+		return err
+	}
+	x.held = append(x.held, p)
+	x.aggBeyond = true
 	return nil
 }
 

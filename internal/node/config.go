@@ -208,7 +208,8 @@ const (
 // replyRoom is how much memory the replies that are being sent take together, in Limits.ReplyBytes.
 const replyRoom = 2
 
-// aggRoom is how much memory facets and aggregations of all searches take together, in Limits.AggBytes.
+// aggRoom is how much memory facets and aggregations of all searches take together, in Limits.AggBytes. When it is full, one search
+// at a time goes on beyond it.
 const aggRoom = 4
 
 // bulkPlaces is how many bulk loads run at once: the configured number, or as many as leave room for the long line of one of

@@ -43,6 +43,11 @@ type execution struct {
 	rank    ranking
 	partial bool // the deadline passed before everything was done
 	held    []*admit.Place
+
+	aggUsed    int64       // bytes that the states have asked for
+	aggCharged int64       // of node.aggregations
+	aggBeyond  bool        // the place of node.aggBeyond is held
+	printing   replyMemory // of facets and aggregations as they are rendered
 }
 
 // ranking is what was found, best first.
@@ -119,7 +124,7 @@ func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*a
 	if prob := x.aggregate(ctx, reply); prob != nil {
 		return nil, prob
 	}
-	shardMicros := x.watch.last - began
+	shardMicros := x.watch.last - began - x.watch.queued
 
 	sources, fetched, prob := n.fetch(ctx, x.leaves, x.rank.hits, x.pick)
 	defer fetched.release()
@@ -161,6 +166,7 @@ func (x *execution) release() {
 	for _, p := range x.held {
 		p.Release()
 	}
+	x.printing.release()
 }
 
 // chargeFrom is the memory from which a search is charged for what it holds; less belongs to its place.

@@ -49,6 +49,7 @@ type Node struct {
 	analyses                *admit.Gate // bytes of memory in which long documents are taken apart
 	replies                 *admit.Gate // bytes of long replies that are being sent
 	aggregations            *admit.Gate // bytes of memory in which facets and aggregations are made
+	aggBeyond               *admit.Gate // the search that makes them when that is full
 	filters                 *exec.FilterCache
 	memtables               memtables
 	drain                   drain
@@ -104,7 +105,8 @@ func New(cfg Config) (*Node, error) {
 		memory:       admit.New(gateMemory, l.RequestBytes, l.SearchQueue+l.WriteQueue+l.BulkQueue, l.QueueWait),
 		analyses:     admit.New(gateAnalyses, l.RequestBytes, l.WriteQueue+l.BulkQueue, l.QueueWait),
 		replies:      admit.New(gateReplies, replyRoom*l.ReplyBytes, 0, 0), // never waited for
-		aggregations: admit.New(gateAggs, aggRoom*l.AggBytes, l.SearchQueue, l.QueueWait),
+		aggregations: admit.New(gateAggs, aggRoom*l.AggBytes, 0, 0),        // never waited for
+		aggBeyond:    admit.New(gateAggs, 1, l.SearchQueue, l.QueueWait),
 		slow:         obs.NewSlowLog(cfg.Log, cfg.SlowSearch, cfg.Metrics.SlowQueries),
 		opened:       make(chan struct{}), done: make(chan struct{}), chunkDocs: bulkChunkDocs,
 	}

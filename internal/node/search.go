@@ -32,7 +32,9 @@ var searchStages = []string{
 type stopwatch struct {
 	start time.Time
 	last  int64 // microseconds since start
-	laps  []api.Timing
+	// queued is what waited has counted, in microseconds.
+	queued int64
+	laps   []api.Timing
 }
 
 // lap ends a stage.
@@ -40,6 +42,18 @@ func (s *stopwatch) lap(stage string) {
 	now := api.Micros(time.Since(s.start))
 	s.laps = append(s.laps, api.Timing{Stage: stage, Micros: now - s.last})
 	s.last = now
+}
+
+// waited counts time that passed in the stage that is under way as time in the queue, which is an earlier stage.
+func (s *stopwatch) waited(d time.Duration) {
+	for i := range s.laps {
+		if s.laps[i].Stage == stageQueue {
+			s.laps[i].Micros += api.Micros(d)
+			s.last += api.Micros(d)
+			s.queued += api.Micros(d)
+			return
+		}
+	}
 }
 
 func (n *Node) searchLimits() api.SearchLimits {
@@ -119,7 +133,7 @@ func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
 		outcome = "partial"
 		n.cfg.Metrics.Partial.Inc()
 	}
-	body := reply.AppendJSON(make([]byte, 0, len(reply.Hits)+2048))
+	body := reply.AppendJSON(make([]byte, 0, len(reply.Hits)+len(reply.Facets)+len(reply.Aggs)+2048))
 	n.recordSearch(c, req, watch, reply.Total, outcome)
 	return c.json(n, http.StatusOK, body)
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/weft-search/weft/internal/node/api"
 )
 
-// TestAggregationsStayWithinTheirMemory: one search is refused when what it gathers grows too large, and those that come together
-// wait for each other.
+// TestAggregationsStayWithinTheirMemory: one search is refused when what it gathers grows too large.
 func TestAggregationsStayWithinTheirMemory(t *testing.T) {
 	s := newServer(t, Config{Limits: Limits{AggBytes: 32 << 10, QueueWait: 20 * time.Millisecond}})
 	var b strings.Builder
@@ -31,16 +30,102 @@ func TestAggregationsStayWithinTheirMemory(t *testing.T) {
 	if used := s.node.aggregations.Used(); used != 0 {
 		t.Errorf("%d bytes are held by searches that are over", used)
 	}
-	place, err := s.node.aggregations.TryEnter(aggRoom * (32 << 10))
+}
+
+// manyNumbers is a server whose index has distinct numbers in m, and few in n, of 300 documents.
+func manyNumbers(t *testing.T, each int, l Limits) *server {
+	t.Helper()
+	s := newServer(t, Config{Limits: l})
+	s.every = 20
+	s.do("PUT", "/indexes/default", "text/plain", "index default { field m: u64 [stored<multi>, fast] field n: u64 [fast] field k: text<raw> [fast] }").want(201)
+	var b strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&b, `{"id":"%d","n":%d,"k":"k%d","m":[%d`, i, i%7, i%5, i*each)
+		for j := 1; j < each; j++ {
+			fmt.Fprintf(&b, ",%d", i*each+j)
+		}
+		b.WriteString("]}\n")
+	}
+	s.do("POST", "/index/bulk", "application/x-ndjson", b.String()).want(200)
+	return s
+}
+
+// TestOnlyLargeAggregationsWaitForMemory: those of few values have room in the place of their search; the others share a room, beyond
+// which they go one at a time, and are refused when that takes too long.
+func TestOnlyLargeAggregationsWaitForMemory(t *testing.T) {
+	s := manyNumbers(t, 400, Limits{QueueWait: 20 * time.Millisecond})
+	const large = "/search?facets=m&limit=0&q=nothing%20OR%20*"
+	s.do("GET", large, "", "").want(200)
+	room, err := s.node.aggregations.TryEnter(s.node.aggregations.Limit())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := s.do("GET", "/search?aggs=a:stats(n)&limit=0", "", "").problem(429, api.RequestMemoryFull)
-	if p["retry_after_ms"] == nil || !strings.Contains(p["detail"].(string), "aggregations") {
+	s.do("GET", large, "", "").want(200)
+	beyond, err := s.node.aggBeyond.TryEnter(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, small := range []string{"aggs=a:stats(m),b:stats(n)", "facets=n,k", "aggs=a:terms(k),b:range(m,..7,7..),c:histogram(m,1000),d:percentiles(n)", "aggs=f:filter(k:k1),c:cardinality(k)"} {
+		s.do("GET", "/search?limit=0&"+small, "", "").want(200)
+	}
+	p := s.do("GET", large, "", "").problem(429, api.RequestMemoryFull)
+	if p["retry_after_ms"] == nil || p["limit"] != float64(s.node.aggregations.Limit()) || !strings.Contains(p["detail"].(string), "aggregations") {
 		t.Errorf("refused as %v", p)
 	}
-	place.Release()
-	s.do("GET", "/search?aggs=a:stats(n)&limit=0", "", "").want(200)
+	room.Release()
+	s.do("GET", large, "", "").want(200)
+	beyond.Release()
+	if used := s.node.aggregations.Used() + s.node.aggBeyond.Used() + s.node.memory.Used(); used != 0 {
+		t.Errorf("%d bytes are held by searches that are over", used)
+	}
+}
+
+// TestWaitingForAggregationMemoryIsQueueTime: it is not counted as the time that the aggregations took.
+func TestWaitingForAggregationMemoryIsQueueTime(t *testing.T) {
+	s := manyNumbers(t, 400, Limits{})
+	room, err := s.node.aggregations.TryEnter(s.node.aggregations.Limit())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer room.Release()
+	beyond, err := s.node.aggBeyond.TryEnter(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const wait = 300 * time.Millisecond
+	time.AfterFunc(wait, beyond.Release)
+	m := s.do("GET", "/search?facets=m&limit=0", "", "").want(200).json()
+	times := m["timings"].(map[string]any)
+	if q, a := times["queue_ms"].(float64), times["aggregate_ms"].(float64); q < 250 || a > q {
+		t.Errorf("after a wait of %v: %v", wait, times)
+	}
+	sum := 0.0
+	for stage, ms := range times {
+		if stage != "slowest_shard" {
+			sum += ms.(float64)
+		}
+	}
+	if took := m["took_ms"].(float64); sum-took > 0.01 || took-sum > 0.01 {
+		t.Errorf("took %v, the stages %v", took, sum)
+	}
+}
+
+// TestLongAnswersOfAggregationsEndEarly: an answer that cannot fit, or whose time is over, is not worked out first, and the problem names
+// the parameter that asked for it.
+func TestLongAnswersOfAggregationsEndEarly(t *testing.T) {
+	s := manyNumbers(t, 400, Limits{ReplyBytes: 1 << 20})
+	for target, field := range map[string]string{
+		"facets=m":                               "facets",
+		"aggs=a:terms(m,0)":                      "aggs",
+		"facets=n&aggs=a:terms(m,0)":             "aggs",
+		"facets=m&aggs=a:terms(n)":               "facets",
+		"aggs=a:terms(m,30000),b:terms(m,30000)": "aggs",
+	} {
+		if p := s.do("GET", "/search?limit=0&"+target, "", "").problem(400, api.ReplyTooLarge); p["field"] != field || p["limit"] != float64(1<<20) {
+			t.Errorf("%s: %v", target, p)
+		}
+	}
+	s.do("GET", "/search?limit=0&facets=n&aggs=a:terms(m,10000)", "", "").want(200)
 }
 
 // TestLargeSetsAreCharged: sets of documents that are large count against the memory of requests.
