@@ -140,6 +140,9 @@ type place struct {
 func (x *execution) findHybrid(ctx context.Context) error {
 	req := x.req
 	pool := max(req.Pool, req.Offset+req.Limit)
+	if req.KNN.GivenK {
+		x.note("k of knn says how many documents a search by vectors alone finds; beside q each of the two rankings is pool deep")
+	}
 	lexical, err := x.lexical(ctx, exec.Request{Limit: pool, Total: exec.TotalNone})
 	if err != nil {
 		return err
@@ -185,13 +188,9 @@ func (x *execution) findHybrid(ctx context.Context) error {
 	for _, f := range window(fused, req.Offset, req.Limit) {
 		k := known[f.Doc]
 		k.hit.Score = f.Score
-		for _, v := range f.Votes {
-			if v.Branch == lexicalBranch {
-				k.lexicalRank, k.lexicalPart = v.Rank, v.Score
-			} else {
-				k.vectorRank, k.vectorPart = v.Rank, v.Score
-			}
-		}
+		lexical, vector := f.Vote(lexicalBranch), f.Vote(vectorBranch)
+		k.lexicalRank, k.lexicalPart = lexical.Rank, lexical.Score
+		k.vectorRank, k.vectorPart = vector.Rank, vector.Score
 		x.rank.hits = append(x.rank.hits, k.hit)
 		x.rank.votes = append(x.rank.votes, k.votes)
 	}

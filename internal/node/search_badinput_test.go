@@ -27,8 +27,9 @@ func TestBadSearches(t *testing.T) {
 		{"knn=v:1,2,3", api.InvalidVector, "v", 4},
 		{"knn=v:1,2,3,4,5", api.InvalidVector, "v", 4},
 		{"knn=v:0,0,0,0", api.InvalidVector, "v", none},
-		{"knn=v:NaN,0,0,0", api.InvalidParameter, "knn", none},
-		{"knn=v:1,0,0,1e400", api.InvalidParameter, "knn", none},
+		{"knn=v:NaN,0,0,0", api.InvalidParameter, "v", none},
+		{"knn=v:1,0,0,1e400", api.InvalidParameter, "v", none},
+		{"knn=sp:" + strings.TrimSuffix(strings.Repeat("1=1,", api.MaxPairs+1), ","), api.InvalidVector, "sp", api.MaxPairs},
 		{"knn=bits:0xff", api.InvalidVector, "bits", 16},
 		{"knn=bits:1,2", api.InvalidVector, "bits", none},
 		{"knn=v:0xffff", api.InvalidVector, "v", none},
@@ -78,13 +79,13 @@ func TestBadSearches(t *testing.T) {
 		for _, params := range []string{"index=m&" + tt.params} {
 			p := m.do("GET", "/search?"+params, "", "").problem(400, tt.code)
 			if tt.field != "" && p["field"] != tt.field {
-				t.Errorf("%s: field %v, want %s: %v", params, p["field"], tt.field, p["detail"])
+				t.Errorf("%.200s: field %v, want %s: %v", params, p["field"], tt.field, p["detail"])
 			}
 			if tt.limit != none && p["limit"] != tt.limit {
-				t.Errorf("%s: limit %v, want %v: %v", params, p["limit"], tt.limit, p["detail"])
+				t.Errorf("%.200s: limit %v, want %v: %v", params, p["limit"], tt.limit, p["detail"])
 			}
 			if detail := p["detail"].(string); tt.field != "" && !strings.Contains(detail, tt.field) {
-				t.Errorf("%s: %q does not name %s", params, detail, tt.field)
+				t.Errorf("%.200s: %q does not name %s", params, detail, tt.field)
 			}
 		}
 	}

@@ -71,12 +71,12 @@ type Fused[D comparable] struct {
 	Votes    []Vote    // whole-document votes first, then by ordinal, then by branch
 }
 
-// Rank returns the best rank that the branch gave the document, from 1, or 0 if the branch lacks it.
-func (f *Fused[D]) Rank(branch int) uint32 {
-	var best uint32
+// Vote returns the vote of best rank that the branch gave the document; its rank is 0 if the branch lacks it.
+func (f *Fused[D]) Vote(branch int) Vote {
+	best := Vote{Branch: branch}
 	for i := range f.Votes {
-		if v := &f.Votes[i]; v.Branch == branch && (best == 0 || v.Rank < best) {
-			best = v.Rank
+		if v := &f.Votes[i]; v.Branch == branch && (best.Rank == 0 || v.Rank < best.Rank) {
+			best = *v
 		}
 	}
 	return best

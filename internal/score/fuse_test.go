@@ -169,7 +169,7 @@ func TestFuseRankedLists(t *testing.T) {
 	}
 	var b strings.Builder
 	for _, g := range got {
-		fmt.Fprintf(&b, "%s %d %d %v\n", g.Doc, g.Rank(0), g.Rank(1), g.Score)
+		fmt.Fprintf(&b, "%s %d %d %v\n", g.Doc, g.Vote(0).Rank, g.Vote(1).Rank, g.Score)
 	}
 	one := func(r float32) float32 { return 1 / (60 + r) }
 	want := fmt.Sprintf("b 2 1 %v\nc 1 3 %v\nd 0 2 %v\na 3 0 %v\n", one(2)+one(1), one(1)+one(3), one(2), one(3))
@@ -187,7 +187,7 @@ func TestFuseKnowsZeroFromMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 3 || got[1].Doc != "b" || got[1].Score != 0 || got[1].Rank(0) != 2 || got[1].Rank(1) != 0 || got[2].Rank(1) != 1 {
+	if len(got) != 3 || got[1].Doc != "b" || got[1].Score != 0 || got[1].Vote(0).Rank != 2 || got[1].Vote(1).Rank != 0 || got[2].Vote(1).Rank != 1 {
 		t.Errorf("%+v", got)
 	}
 }

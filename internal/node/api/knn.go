@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/vector/sparse"
 )
 
 // Fusion is how a lexical and a vector ranking become one.
@@ -42,11 +43,13 @@ type KNN struct {
 	Exact    bool
 	Ef       int // 0: chosen from K
 	Combiner score.Combiner
+
+	GivenK bool // K was asked for
 }
 
 // Limits of a vector search.
 const (
-	MaxPairs   = 65_536 // indices of a sparse query vector
+	MaxPairs   = sparse.MaxQueryDims // indices of a sparse query vector
 	MaxEf      = 20_000
 	maxSumTopK = 1_024 // top_k of the combiner
 	maxWeight  = 1_000_000
@@ -80,6 +83,7 @@ func (p *parsing) finishKNN() *Problem {
 	case p.knnK >= 0 && p.knnK != k.K:
 		return &Problem{Code: RepeatedParameter, Field: "knn_k", Detail: "knn_k: knn has another k"}
 	}
+	k.GivenK = k.GivenK || p.knnK >= 0
 	k.Exact = k.Exact || p.knnExact
 	if p.After != "" {
 		return badParam("after", "a ranking with knn is not paged with a cursor; use offset")
@@ -100,7 +104,19 @@ func (k *KNN) fromURL(s string) *Problem {
 		return badParam("knn", "it is field:v1,v2,… (dense), field:i1=w1,i2=w2,… (sparse) or field:0x… (binary)")
 	}
 	k.Field = s[:colon]
-	s = s[colon+1:]
+	return k.ofVector(k.vectorFromURL(s[colon+1:]))
+}
+
+// ofVector makes a problem one of the field that is searched, if it is known.
+func (k *KNN) ofVector(prob *Problem) *Problem {
+	if prob != nil && k.Field != "" {
+		prob.Field = Clip(k.Field)
+		prob.Detail = fmt.Sprintf("knn: field %q: %s", prob.Field, strings.TrimPrefix(prob.Detail, "knn: "))
+	}
+	return prob
+}
+
+func (k *KNN) vectorFromURL(s string) *Problem {
 	if digits, ok := strings.CutPrefix(s, hexBits); ok {
 		bits, err := hex.DecodeString(digits)
 		if err != nil || len(bits) == 0 {
@@ -145,7 +161,7 @@ func (k *KNN) addComponent(s string) *Problem {
 
 func (k *KNN) addIndex(s string) *Problem {
 	if len(k.Indices) == MaxPairs {
-		return badParam("knn", fmt.Sprintf("the vector has more than %d indices", MaxPairs)).Within(MaxPairs)
+		return tooManyPairs("indices")
 	}
 	i, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {
@@ -157,11 +173,16 @@ func (k *KNN) addIndex(s string) *Problem {
 
 func (k *KNN) addWeight(s string) *Problem {
 	if len(k.Weights) == MaxPairs {
-		return badParam("knn", fmt.Sprintf("the vector has more than %d values", MaxPairs)).Within(MaxPairs)
+		return tooManyPairs("values")
 	}
 	f, prob := float32Of("knn", "each value of the vector", s)
 	k.Weights = append(k.Weights, f)
 	return prob
+}
+
+// tooManyPairs is a problem as package sparse finds it where the vector is long.
+func tooManyPairs(what string) *Problem {
+	return (&Problem{Code: InvalidVector, Field: "knn", Detail: fmt.Sprintf("knn: the vector has more than %d %s", MaxPairs, what)}).Within(MaxPairs)
 }
 
 func tooManyBits() *Problem {
@@ -178,44 +199,19 @@ func (k *KNN) fromJSON(raw jsontext.Value, l SearchLimits) *Problem {
 	if raw.Kind() == '"' {
 		return k.fromURL(unquote(raw))
 	}
+	var unread *Problem // of the vector: told when the field is known
 	prob := eachMember("knn", raw, func(member string, v jsontext.Value) *Problem {
 		var prob *Problem
 		switch member {
+		case "vector", "bits", "indices", "values":
+			if unread == nil {
+				unread = k.vectorFromJSON(member, v)
+			}
 		case "field":
 			k.Field, prob = stringOf("knn", member, v)
-		case "vector":
-			k.Dense = []float32{}
-			prob = eachItem("knn", v, func(_ int, v jsontext.Value) *Problem {
-				if v.Kind() != '0' {
-					return badParam("knn", "vector is an array of numbers")
-				}
-				return k.addComponent(string(v))
-			})
-		case "bits":
-			var s string
-			if s, prob = stringOf("knn", member, v); prob != nil {
-				return prob
-			}
-			var ok bool
-			if k.Bits, ok = decodeBits(s); !ok {
-				return badParam("knn", "bits is a string in base64, as in documents")
-			}
-			if len(k.Bits) > schema.MaxBinaryBits/8 {
-				return tooManyBits()
-			}
-		case "indices":
-			k.Indices = []uint32{}
-			prob = eachItem("knn", v, func(_ int, v jsontext.Value) *Problem { return k.addIndex(string(v)) })
-		case "values":
-			k.Weights = []float32{}
-			prob = eachItem("knn", v, func(_ int, v jsontext.Value) *Problem {
-				if v.Kind() != '0' {
-					return badParam("knn", "values is an array of numbers")
-				}
-				return k.addWeight(string(v))
-			})
 		case "k":
 			k.K, prob = intOf("knn", member, v, 1, l.Hits)
+			k.GivenK = true
 		case "exact":
 			k.Exact, prob = boolOf("knn", member, v)
 		case "ef":
@@ -245,6 +241,9 @@ func (k *KNN) fromJSON(raw jsontext.Value, l SearchLimits) *Problem {
 	if prob != nil {
 		return prob
 	}
+	if unread != nil {
+		return k.ofVector(unread)
+	}
 	given := 0
 	for _, has := range []bool{k.Dense != nil, k.Bits != nil, k.Indices != nil || k.Weights != nil} {
 		if has {
@@ -257,14 +256,51 @@ func (k *KNN) fromJSON(raw jsontext.Value, l SearchLimits) *Problem {
 	case given != 1:
 		return badParam("knn", "it has one of vector, bits, and indices with values")
 	case k.Dense != nil && len(k.Dense) == 0, k.Indices != nil && len(k.Indices) == 0:
-		return badParam("knn", "the vector is empty")
+		return k.ofVector(badParam("knn", "the vector is empty"))
 	case len(k.Indices) != len(k.Weights):
-		return badParam("knn", fmt.Sprintf("there are %d indices and %d values", len(k.Indices), len(k.Weights)))
+		return k.ofVector(badParam("knn", fmt.Sprintf("there are %d indices and %d values", len(k.Indices), len(k.Weights))))
 	}
 	if err := k.Combiner.Check(); err != nil {
 		return badParam("knn", "combiner: "+Clip(err.Error()))
 	}
 	return nil
+}
+
+// vectorFromJSON reads a member of the object that holds the vector, or half of it.
+func (k *KNN) vectorFromJSON(member string, v jsontext.Value) *Problem {
+	switch member {
+	case "vector":
+		k.Dense = []float32{}
+		return eachItem("knn", v, func(_ int, v jsontext.Value) *Problem {
+			if v.Kind() != '0' {
+				return badParam("knn", "vector is an array of numbers")
+			}
+			return k.addComponent(string(v))
+		})
+	case "bits":
+		s, prob := stringOf("knn", member, v)
+		if prob != nil {
+			return prob
+		}
+		var ok bool
+		if k.Bits, ok = decodeBits(s); !ok {
+			return badParam("knn", "bits is a string in base64, as in documents")
+		}
+		if len(k.Bits) > schema.MaxBinaryBits/8 {
+			return tooManyBits()
+		}
+		return nil
+	case "indices":
+		k.Indices = []uint32{}
+		return eachItem("knn", v, func(_ int, v jsontext.Value) *Problem { return k.addIndex(string(v)) })
+	}
+	k.Weights = []float32{}
+	return eachItem("knn", v, func(_ int, v jsontext.Value) *Problem {
+		if v.Kind() != '0' {
+			return badParam("knn", "values is an array of numbers")
+		}
+		return k.addWeight(string(v))
+	})
 }
 
 // positive reads a number above 0.
