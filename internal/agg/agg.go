@@ -160,7 +160,8 @@ type Spec struct {
 	Filter   *Expr    // Filter: which documents; other kinds: only these documents count; nil = all
 	Aggs     []Spec   // for each bucket
 
-	pos int // byte offset into the text it was parsed from, plus 1
+	pos   int  // byte offset into the text it was parsed from, plus 1
+	facet bool // made by Facets
 }
 
 // Span is one range: values from From on and below To. Empty = open.

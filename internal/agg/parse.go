@@ -213,7 +213,7 @@ func Facets(fields []string) ([]Spec, error) {
 	}
 	specs := make([]Spec, len(fields))
 	for i, f := range fields {
-		specs[i] = Spec{Name: f, Kind: Terms, Field: f}
+		specs[i] = Spec{Name: f, Kind: Terms, Field: f, facet: true}
 	}
 	if err := checkAll(specs); err != nil {
 		return nil, err
@@ -577,7 +577,7 @@ func (s *Spec) check(path string) error {
 	switch {
 	case s.Name == "":
 		return bad("", "an aggregation needs a name")
-	case len(s.Name) > MaxNameBytes:
+	case len(s.Name) > MaxNameBytes && !s.facet: // that of a facet is its field, which has a limit of its own
 		return s.fault(path, "", CodeLimit, MaxNameBytes, fmt.Sprintf("a name must not exceed %d bytes (got %d)", MaxNameBytes, len(s.Name)))
 	case !utf8.ValidString(s.Name) || strings.ContainsFunc(s.Name, func(r rune) bool { return r < ' ' || r == 0x7f }):
 		return bad("", "a name must be UTF-8 without control characters")

@@ -241,3 +241,34 @@ func TestPagesOfABroadPrefix(t *testing.T) {
 		t.Errorf("%d hits in pages, %d at first; or in another order, or with other scores", len(ids), len(wantIDs))
 	}
 }
+
+// TestFacetsOfFieldsWithLongNames: the name of a facet is that of its field, and as long as that may be.
+func TestFacetsOfFieldsWithLongNames(t *testing.T) {
+	s := newServer(t, Config{})
+	name := strings.Repeat("long_", 50) + "name"
+	s.do("PUT", "/indexes/default", "text/plain", "index default { field "+name+": u64 [fast] }").want(201)
+	s.put("default", `{"id":"1","`+name+`":7}`)
+	got := s.do("GET", "/search?limit=0&facets="+name, "", "").want(200).json()["facets"].(map[string]any)
+	if len(got[name].([]any)) != 1 {
+		t.Errorf("facets are %v", got)
+	}
+	s.do("GET", "/search?limit=0&aggs="+name+":terms("+name+")", "", "").problem(400, api.AggregationLimit)
+}
+
+// TestHybridSaysThatItHasNoUseForK: the neighbours that a search by vectors alone finds are not what a hybrid search looks for.
+func TestHybridSaysThatItHasNoUseForK(t *testing.T) {
+	m := newModel(t, 15)
+	m.fill(5)
+	for body, want := range map[string]bool{
+		`{"q":"warp","knn":{"field":"v","vector":[1,2,-1,0],"k":3}}`:         true,
+		`{"q":"warp","knn":{"field":"v","vector":[1,2,-1,0]},"knn_k":3}`:     true,
+		`{"q":"warp","knn":{"field":"v","vector":[1,2,-1,0]}}`:               false,
+		`{"knn":{"field":"v","vector":[1,2,-1,0],"k":3}}`:                    false,
+		`{"q":"*","knn":{"field":"v","vector":[1,2,-1,0],"k":3},"limit":10}`: false,
+	} {
+		r := m.do("POST", "/search?index=m", "application/json", body).want(200).json()
+		if notes, got := r["notes"].([]any); got != want || got && !strings.Contains(notes[0].(string), "pool") {
+			t.Errorf("%s: notes are %v", body, r["notes"])
+		}
+	}
+}
