@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/url"
@@ -15,8 +16,10 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/shard"
 )
 
 // These tests hold the calls of a whole node against a model that knows the documents and nothing of indexes. Scores are not the
@@ -980,9 +983,223 @@ func TestExplanationsHaveTheScore(t *testing.T) {
 	m.do("GET", "/search?index=m&explain=true&limit=101", "", "").problem(400, api.InvalidParameter)
 }
 
-// TestAnswersOutliveFlushAndRestart asks the same before and after memtables are written out, and after a restart, also with filters
-// that are remembered while documents go.
-func TestAnswersOutliveFlushAndRestart(t *testing.T) {
+// merge makes one segment of all.
+func (m *model) merge() {
+	m.t.Helper()
+	l, err := m.node.catalog.use(m.t.Context(), "m")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer l.release()
+	if err := l.eng.(*shard.Shard).Merge(context.Background(), 1); err != nil {
+		m.t.Fatal(err)
+	}
+	if n := l.eng.Stats().Segments; n != 1 {
+		m.t.Fatalf("%d segments after a merge", n)
+	}
+}
+
+// everyKind asks for aggregations of every kind, over numbers, floats, dates and texts, with filters, and in the buckets of every kind that
+// has some.
+func everyKind() map[string]any {
+	inner := map[string]any{
+		"t": map[string]any{"kind": "terms", "field": "tag", "size": 2},
+		"s": map[string]any{"kind": "stats", "field": "f", "filter": "n:>0"},
+		"h": map[string]any{"kind": "histogram", "field": "n", "interval": 3},
+		"d": map[string]any{"kind": "date_histogram", "field": "at", "interval": "1w"},
+		"r": map[string]any{"kind": "range", "field": "f", "ranges": []any{"..0", "-1..3", "3.."}},
+		"p": map[string]any{"kind": "percentiles", "field": "n", "percents": []any{10, 50, 99.5}},
+		"c": map[string]any{"kind": "cardinality", "field": "tag"},
+		"f": map[string]any{"kind": "filter", "filter": "tag:t1"},
+	}
+	all := maps.Clone(inner)
+	all["of_nothing"] = map[string]any{"kind": "terms", "field": "tag", "filter": "tag:nowhere"}
+	for name, outer := range map[string]map[string]any{
+		"in_terms":  {"kind": "terms", "field": "n", "size": 0},
+		"in_tags":   {"kind": "terms", "field": "tag", "filter": "NOT tag:t3"},
+		"in_steps":  {"kind": "histogram", "field": "f", "interval": 2.5},
+		"in_months": {"kind": "date_histogram", "field": "at", "interval": "1M"},
+		"in_ranges": {"kind": "range", "field": "n", "ranges": []any{"..0", "0..5", map[string]any{"from": 5}}},
+		"in_filter": {"kind": "filter", "filter": map[string]any{"range": map[string]any{"field": "f", "gte": 0}}},
+	} {
+		outer["aggs"] = inner
+		all[name] = outer
+	}
+	return all
+}
+
+// answerKind is what everyKind has to be answered with over documents: the model of aggregations, with no index.
+func answerKinds(specs map[string]any, docs []*modelDoc) map[string]any {
+	out := map[string]any{}
+	for name, spec := range specs {
+		out[name] = answerKind(spec.(map[string]any), docs)
+	}
+	return out
+}
+
+func answerKind(spec map[string]any, docs []*modelDoc) map[string]any {
+	filters := map[string]func(d *modelDoc) bool{
+		"n:>0":        func(d *modelDoc) bool { return slices.ContainsFunc(d.N, func(n int64) bool { return n > 0 }) },
+		"tag:t1":      func(d *modelDoc) bool { return slices.Contains(d.Tag, "t1") },
+		"NOT tag:t3":  func(d *modelDoc) bool { return !slices.Contains(d.Tag, "t3") },
+		"tag:nowhere": func(d *modelDoc) bool { return false },
+	}
+	switch f := spec["filter"].(type) {
+	case string:
+		docs = slices.DeleteFunc(slices.Clone(docs), func(d *modelDoc) bool { return !filters[f](d) })
+	case map[string]any:
+		docs = slices.DeleteFunc(slices.Clone(docs), func(d *modelDoc) bool { return d.F == nil || *d.F < 0 })
+	}
+	numbers := func(d *modelDoc) (list []float64) {
+		switch spec["field"] {
+		case "n":
+			for _, n := range d.N {
+				list = append(list, float64(n))
+			}
+		case "f":
+			if d.F != nil {
+				list = append(list, *d.F)
+			}
+		case "at":
+			if at, err := time.Parse(time.RFC3339, d.At); err == nil {
+				list = append(list, float64(at.UnixMilli()))
+			}
+		}
+		return list
+	}
+	var all []float64
+	for _, d := range docs {
+		all = append(all, numbers(d)...)
+	}
+	slices.Sort(all)
+	// in is the bucket of the documents that keep takes.
+	in := func(b map[string]any, keep func(d *modelDoc) bool) map[string]any {
+		mine := slices.DeleteFunc(slices.Clone(docs), func(d *modelDoc) bool { return !keep(d) })
+		b["count"] = len(mine)
+		if sub, ok := spec["aggs"].(map[string]any); ok {
+			b["aggs"] = answerKinds(sub, mine)
+		}
+		return b
+	}
+	// by is the buckets of the documents by what of makes of their numbers.
+	by := func(member string, of func(v float64) float64, show func(k float64) any) []any {
+		keys := make([]float64, len(all))
+		for i, v := range all {
+			keys[i] = of(v)
+		}
+		list := []any{}
+		for _, k := range unique(keys) {
+			list = append(list, in(map[string]any{member: show(k)}, func(d *modelDoc) bool {
+				return slices.ContainsFunc(numbers(d), func(v float64) bool { return of(v) == k })
+			}))
+		}
+		return list
+	}
+	plain := func(k float64) any { return k }
+	switch spec["kind"] {
+	case "stats":
+		return stats(all)
+	case "filter":
+		return in(map[string]any{}, func(*modelDoc) bool { return true })
+	case "cardinality":
+		var tags []string
+		for _, d := range docs {
+			tags = append(tags, d.Tag...)
+		}
+		return map[string]any{"value": len(unique(tags)), "exact": true, "error": 0}
+	case "percentiles":
+		values := map[string]any{}
+		for _, p := range spec["percents"].([]any) {
+			text := fmt.Sprint(p)
+			values[text] = nil
+			if len(all) > 0 {
+				percent, err := strconv.ParseFloat(text, 64)
+				if err != nil {
+					panic(err)
+				}
+				at := percent / 100 * float64(len(all)-1)
+				low, high := all[int(at)], all[min(int(at)+1, len(all)-1)]
+				values[text] = low + (high-low)*(at-math.Floor(at))
+			}
+		}
+		return map[string]any{"values": values}
+	case "histogram":
+		step, err := strconv.ParseFloat(fmt.Sprint(spec["interval"]), 64)
+		if err != nil {
+			panic(err)
+		}
+		return map[string]any{"buckets": by("key", func(v float64) float64 { return math.Floor(v/step) * step }, plain)}
+	case "date_histogram":
+		begin := func(v float64) float64 {
+			day := time.UnixMilli(int64(v)).UTC().Truncate(24 * time.Hour)
+			if spec["interval"] == "1w" {
+				return float64(day.AddDate(0, 0, -(int(day.Weekday())+6)%7).UnixMilli())
+			}
+			return float64(day.AddDate(0, 0, 1-day.Day()).UnixMilli())
+		}
+		return map[string]any{"buckets": by("key", begin, func(k float64) any { return time.UnixMilli(int64(k)).UTC().Format(time.RFC3339) })}
+	case "range":
+		list := []any{}
+		for _, r := range spec["ranges"].([]any) {
+			from, to := math.Inf(-1), math.Inf(1)
+			if m, ok := r.(map[string]any); ok {
+				from = float64(m["from"].(int))
+			} else {
+				a, b, _ := strings.Cut(r.(string), "..")
+				for end, text := range map[*float64]string{&from: a, &to: b} {
+					if v, err := strconv.ParseFloat(text, 64); err == nil {
+						*end = v
+					}
+				}
+			}
+			show := func(v float64) any {
+				if math.IsInf(v, 0) {
+					return nil
+				}
+				return v
+			}
+			list = append(list, in(map[string]any{"from": show(from), "to": show(to)}, func(d *modelDoc) bool {
+				return slices.ContainsFunc(numbers(d), func(v float64) bool { return v >= from && v < to })
+			}))
+		}
+		return map[string]any{"buckets": list}
+	}
+	// terms
+	var list []any
+	if spec["field"] == "tag" {
+		var tags []string
+		for _, d := range docs {
+			tags = append(tags, d.Tag...)
+		}
+		for _, t := range unique(tags) {
+			list = append(list, in(map[string]any{"value": t}, func(d *modelDoc) bool { return slices.Contains(d.Tag, t) }))
+		}
+	} else {
+		list = by("value", func(v float64) float64 { return v }, plain)
+	}
+	count := func(b any) int { return b.(map[string]any)["count"].(int) }
+	slices.SortStableFunc(list, func(a, b any) int { return cmp.Compare(count(b), count(a)) })
+	size, ok := spec["size"].(int)
+	if !ok {
+		size = 10
+	}
+	cut, other := []any{}, 0
+	for i, b := range list {
+		if size == 0 || i < size {
+			cut = append(cut, b)
+		} else {
+			other += count(b)
+		}
+	}
+	return map[string]any{"buckets": cut, "other": other}
+}
+
+// nearly lets an interpolated value differ by what the model rounds more often.
+var nearly = cmpopts.EquateApprox(1e-12, 0)
+
+// TestAnswersOutliveFlushMergeAndRestart asks the same before and after memtables are written out, segments are merged, and after a
+// restart, also with filters that are remembered while documents go.
+func TestAnswersOutliveFlushMergeAndRestart(t *testing.T) {
 	m := newModel(t, 13)
 	m.fill(120)
 	bodies := []string{
@@ -992,9 +1209,30 @@ func TestAnswersOutliveFlushAndRestart(t *testing.T) {
 		`{"knn":{"field":"bits","bits":"AP8=","k":30},"limit":40}`,
 		`{"knn":{"field":"sp","indices":[0,4],"values":[1,2],"k":30},"filter":"n:<5","limit":40}`,
 		`{"filter":{"exists":{"field":"f"}},"sort":"f:desc","aggs":"a:stats(f),b:percentiles(n,10,50),c:date_histogram(at,1w),d:cardinality(tag)","limit":40}`,
+		`{"q":"warp OR loom","filter":"NOT tag:t4","limit":0,"aggs":` + string(marshal(t, everyKind())) + `}`,
+	}
+	// Aggregations of every kind are held against the model besides, whatever became of the documents.
+	kinds := everyKind()
+	aggregate := func(m *model) {
+		t.Helper()
+		for _, c := range []condition{m.condition(1), {json: map[string]any{"exists": map[string]any{"field": "id"}}, keep: func(*modelDoc) bool { return true }}} {
+			got := m.do("POST", "/search?index=m", "application/json", string(marshal(t, map[string]any{"filter": []any{c.json}, "limit": 0, "aggs": kinds}))).want(200).json()["aggs"]
+			var docs []*modelDoc
+			for _, id := range m.where(c.keep) {
+				docs = append(docs, m.docs[id])
+			}
+			var want any
+			if err := json.Unmarshal(marshal(t, answerKinds(kinds, docs)), &want); err != nil {
+				t.Fatal(err)
+			}
+			if d := gocmp.Diff(want, got, nearly); d != "" {
+				t.Errorf("over %d documents of %v: %.3000s", len(docs), c.json, d)
+			}
+		}
 	}
 	ask := func(m *model) []string {
 		t.Helper()
+		aggregate(m)
 		var out []string
 		for _, b := range bodies {
 			a := m.do("POST", "/search?index=m", "application/json", b).want(200)
@@ -1018,6 +1256,14 @@ func TestAnswersOutliveFlushAndRestart(t *testing.T) {
 	same("asked again", before, ask(m))
 	m.flush()
 	same("after a flush", before, ask(m))
+	m.merge()
+	same("after a merge", before, ask(m))
+	m.write("e001", "e002", "e003")
+	m.flush()
+	m.remove("e001")
+	m.remove("e002")
+	m.remove("e003")
+	same("after documents came and went", before, ask(m))
 	// The sets that filters found are remembered by now; deleted documents are in none of them.
 	for i := range 10 {
 		m.remove(fmt.Sprintf("d%03d", 7*i))
@@ -1038,4 +1284,15 @@ func TestAnswersOutliveFlushAndRestart(t *testing.T) {
 	}
 	m.server = newServer(t, Config{DataDir: dir})
 	same("after a restart", fewer, ask(m))
+	m.merge()
+	same("after a merge", fewer, ask(m))
+}
+
+func marshal(t *testing.T, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
