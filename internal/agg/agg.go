@@ -90,7 +90,7 @@ type Options struct {
 	// from documents: one that has not seen the field yet has nothing to add.
 	AllowUnknown bool
 
-	table, pending int // tests make tables and queues small: tableMost, pendingMost
+	table, pending, read int // tests make them small: tableMost, pendingMost, readMost
 }
 
 func (o Options) withDefaults() Options {
@@ -102,6 +102,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.table <= 0 {
 		o.table = tableMost
+	}
+	if o.read <= 0 {
+		o.read = readMost
 	}
 	if o.pending <= 0 {
 		o.pending = pendingMost

@@ -146,12 +146,22 @@ func (b *bag) add(r *rows, p *pairs) error {
 		}
 	default:
 		for i, d := range p.idx {
-			for _, v := range r.vals[r.starts[d]:r.starts[d+1]] {
+			vals := r.vals[r.starts[d]:r.starts[d+1]]
+			for _, v := range vals {
 				b.put(p.slots[i], v)
+			}
+			// A document with many values in many buckets makes their product.
+			if err := b.paid(len(vals)); err != nil {
+				return err
 			}
 		}
 	}
-	if err := b.m.tick(len(r.vals)); err != nil {
+	return b.paid(len(r.vals))
+}
+
+// paid counts work, and counts the keys that wait when they are many.
+func (b *bag) paid(values int) error {
+	if err := b.m.tick(values); err != nil {
 		return err
 	}
 	if b.pending > b.queued {

@@ -66,20 +66,24 @@ func (r *run) count() uint64 {
 	return uint64(n)
 }
 
-// blocks calls fn for each block with selected documents.
-func (r *run) blocks(fn func(b int) error) error {
+// blocks calls fn for the selected documents of each block until it has taken them all; fn returns how many it took, at least one.
+func (r *run) blocks(fn func(b int) (int, error)) error {
 	if err := r.m.look(); err != nil {
 		return err
 	}
 	for b := range int((uint64(r.numDocs) + ColumnBlock - 1) / ColumnBlock) {
-		if r.sel.pick(b, r.numDocs, r.docs, r.all); r.sel.n == 0 {
-			continue
-		}
-		if err := fn(b); err != nil {
-			return err
-		}
-		if err := r.m.tick(r.sel.n); err != nil {
-			return err
+		for r.sel.pick(b, r.numDocs, r.docs, r.all); r.sel.n > 0; {
+			n, err := fn(b)
+			if err == nil {
+				err = r.m.tick(n)
+			}
+			if err != nil {
+				return err
+			}
+			if n >= r.sel.n {
+				break
+			}
+			r.sel.drop(n)
 		}
 	}
 	return nil
@@ -105,9 +109,9 @@ func (r *run) node(n *node) (part, error) {
 		return nil, err
 	}
 	var in rows
-	err = r.blocks(func(b int) error {
-		rd.read(b, &r.sel, &in)
-		return c.add(&in, nil)
+	err = r.blocks(func(b int) (int, error) {
+		n := rd.read(b, &r.sel, &in)
+		return n, c.add(&in, nil)
 	})
 	if err != nil {
 		return nil, err
@@ -166,24 +170,25 @@ func (r *run) subs(n *node, rd *reader, key *keyer, g *group) error {
 		return err
 	}
 	var outer, inner rows
-	var p, q pairs
-	err := r.blocks(func(b int) error {
-		rd.read(b, &r.sel, &outer)
+	var p, q, some pairs
+	var left selection
+	err := r.blocks(func(b int) (int, error) {
+		docs := rd.read(b, &r.sel, &outer)
 		if err := key.keys(&outer, true); err != nil {
-			return err
+			return 0, err
 		}
-		p.idx, p.slots = p.idx[:0], p.slots[:0]
+		p.reset()
 		if outer.starts == nil {
 			for i, v := range outer.vals {
 				if s, ok := find.slot(v); ok {
-					p.idx, p.slots = append(p.idx, uint16(i)), append(p.slots, s)
+					p.add(uint16(i), s)
 				}
 			}
 		} else {
-			for i := range r.sel.n {
+			for i := range docs {
 				for _, v := range outer.of(i) {
 					if s, ok := find.slot(v); ok {
-						p.idx, p.slots = append(p.idx, uint16(i)), append(p.slots, s)
+						p.add(uint16(i), s)
 					}
 				}
 			}
@@ -194,23 +199,35 @@ func (r *run) subs(n *node, rd *reader, key *keyer, g *group) error {
 			}
 			use := &p
 			if c.set != nil {
-				q.idx, q.slots = q.idx[:0], q.slots[:0]
+				q.reset()
 				for i, k := range p.idx {
 					if d := r.sel.doc(int(k)); int(d/64) < len(c.set) && c.set[d/64]>>(d%64)&1 != 0 {
-						q.idx, q.slots = append(q.idx, k), append(q.slots, p.slots[i])
+						q.add(k, p.slots[i])
 					}
 				}
 				use = &q
 			}
-			if len(use.idx) == 0 {
-				continue
-			}
-			c.rd.read(b, &r.sel, &inner)
-			if err := c.c.add(&inner, use); err != nil {
-				return err
+			sel := &r.sel
+			for from := 0; from < docs && len(use.idx) > 0; {
+				// The documents are those of outer; inner may take several steps for them.
+				n := c.rd.read(b, sel, &inner)
+				part := use
+				if from > 0 || n < docs {
+					part = use.between(from, from+n, &some)
+				}
+				if err := c.c.add(&inner, part); err != nil {
+					return 0, err
+				}
+				if from += n; from < docs {
+					if sel != &left {
+						left.copy(sel)
+						sel = &left
+					}
+					left.drop(n)
+				}
 			}
 		}
-		return nil
+		return docs, nil
 	})
 	if err != nil {
 		return err
@@ -310,8 +327,12 @@ func (s *sums) add(r *rows, p *pairs) error {
 		}
 	default:
 		for i, d := range p.idx {
-			for _, v := range r.vals[r.starts[d]:r.starts[d+1]] {
+			vals := r.vals[r.starts[d]:r.starts[d+1]]
+			for _, v := range vals {
 				s.one(p.slots[i], v)
+			}
+			if err := s.m.tick(len(vals)); err != nil {
+				return err
 			}
 		}
 	}

@@ -145,7 +145,7 @@ func TestAnswersEqualOracleAndDoNotDependOnTheSplit(t *testing.T) {
 				docs := randomDocs(r, []int{0, 1, 7, 100, 300, 2_100}[r.IntN(6)], s)
 				specs := randomSpecs(r, s, false)
 				// Small tables and queues take the ways of large leaves.
-				p := bindTest(t, specs, Options{table: []int{0, 1, 50, 1_000}[r.IntN(4)], pending: []int{0, 100}[r.IntN(2)]})
+				p := bindTest(t, specs, Options{table: []int{0, 1, 50, 1_000}[r.IntN(4)], pending: []int{0, 100}[r.IntN(2)], read: []int{0, 1, 7, 100}[r.IntN(4)]})
 				one := collect(t, p, docs, r)
 				answer := answerOf(one)
 				if err := same("", parseAnswer(t, answer), oracle(specs, docs, false)); err != nil {
@@ -233,7 +233,7 @@ func TestRefusalDependsOnTheDocumentsOnly(t *testing.T) {
 					docs = randomDocs(r, 1_500, s)
 				}
 				inLeaves := func(limit, leaves int) (*State, error) {
-					p := bindTest(t, specs, Options{StateBytes: limit, pending: []int{0, 100}[r.IntN(2)], table: []int{0, 50}[r.IntN(2)]})
+					p := bindTest(t, specs, Options{StateBytes: limit, pending: []int{0, 100}[r.IntN(2)], table: []int{0, 50}[r.IntN(2)], read: []int{0, 5}[r.IntN(2)]})
 					st := p.NewState()
 					for k := range leaves {
 						part := docs[k*len(docs)/leaves : (k+1)*len(docs)/leaves]

@@ -3,6 +3,7 @@ package agg
 import (
 	"math/bits"
 	"slices"
+	"sort"
 )
 
 // selection is the documents of one block that count.
@@ -44,6 +45,25 @@ func (s *selection) pick(b int, numDocs uint32, docs []uint64, all bool) {
 	s.full = s.n == size
 }
 
+// drop leaves out the first documents.
+func (s *selection) drop(n int) {
+	if s.full {
+		for i := n; i < s.n; i++ {
+			s.buf[i-n] = uint16(i)
+		}
+	} else {
+		copy(s.buf[:], s.docs[n:])
+	}
+	s.n -= n
+	s.full, s.docs = false, s.buf[:s.n]
+}
+
+// copy makes s a selection of its own of the documents of o.
+func (s *selection) copy(o *selection) {
+	s.base, s.n, s.full = o.base, o.n, o.full
+	s.docs = s.buf[:copy(s.buf[:], o.docs)]
+}
+
 // rows are the values, or keys, of selected documents.
 type rows struct {
 	vals []uint64
@@ -73,11 +93,12 @@ type reader struct {
 	vals   []uint64
 	starts []uint32
 	ords   []uint32
+	most   int // values read at once
 }
 
 // newReader returns the reader of the node's column; nil if the leaf has no values.
 func newReader(leaf Leaf, n *node) *reader {
-	r := &reader{}
+	r := &reader{most: n.opts.read}
 	switch {
 	case n.spec.Kind == Filter:
 		return r
@@ -97,15 +118,20 @@ func newReader(leaf Leaf, n *node) *reader {
 	return r
 }
 
+// readMost bounds the values that are read at once, but for those of one document.
+const readMost = 1 << 17
+
 // blockWorth is the number of documents from which a block is read as a whole.
 const blockWorth = 48
 
-func (r *reader) read(b int, sel *selection, out *rows) {
+// read sets out to the values of the first documents of the selection and returns how many documents those are: all of them,
+// unless they have very many values.
+func (r *reader) read(b int, sel *selection, out *rows) int {
 	*out = rows{}
 	if r.num == nil && r.str == nil {
 		clear(r.buf[:sel.n])
 		out.vals, out.ranged = r.buf[:sel.n], true
-		return
+		return sel.n
 	}
 	if r.num != nil && b < r.num.NumBlocks() {
 		out.lo, out.hi, out.ranged = r.num.BlockRange(b)
@@ -115,14 +141,14 @@ func (r *reader) read(b int, sel *selection, out *rows) {
 			switch {
 			case sel.full && n >= sel.n:
 				out.vals = r.buf[:sel.n]
-				return
+				return sel.n
 			case !sel.full && n > int(sel.docs[sel.n-1]):
 				// Places ascend, so none is overwritten before it is read.
 				for i, d := range sel.docs {
 					r.buf[i] = r.buf[d&(ColumnBlock-1)]
 				}
 				out.vals = r.buf[:sel.n]
-				return
+				return sel.n
 			}
 		}
 	}
@@ -140,10 +166,14 @@ func (r *reader) read(b int, sel *selection, out *rows) {
 		}
 		one = one && len(r.vals) == before+1
 		r.starts = append(r.starts, uint32(len(r.vals)))
+		if len(r.vals) >= r.most {
+			break
+		}
 	}
 	if out.vals = r.vals; !one {
 		out.starts = r.starts
 	}
+	return len(r.starts) - 1
 }
 
 // span encloses all values of the column.
@@ -307,4 +337,21 @@ func (k *keyer) union(vals []uint64) {
 type pairs struct {
 	idx   []uint16
 	slots []uint32
+}
+
+func (p *pairs) reset() { p.idx, p.slots = p.idx[:0], p.slots[:0] }
+
+func (p *pairs) add(doc uint16, slot uint32) {
+	p.idx, p.slots = append(p.idx, doc), append(p.slots, slot)
+}
+
+// between sets to to the pairs of documents from up to, not including, end, which it numbers from 0. Documents ascend in p.
+func (p *pairs) between(from, end int, to *pairs) *pairs {
+	lo := sort.Search(len(p.idx), func(i int) bool { return int(p.idx[i]) >= from })
+	hi := lo + sort.Search(len(p.idx)-lo, func(i int) bool { return int(p.idx[lo+i]) >= end })
+	to.reset()
+	for i := lo; i < hi; i++ {
+		to.add(p.idx[i]-uint16(from), p.slots[i])
+	}
+	return to
 }
