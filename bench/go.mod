@@ -6,7 +6,6 @@ require (
 	github.com/blevesearch/bleve/v2 v2.6.3
 	github.com/blevesearch/bleve_index_api v1.4.1
 	github.com/blevesearch/vellum v1.2.1
-	github.com/coder/hnsw v0.6.1
 	github.com/viterin/vek v0.4.3
 	github.com/weft-search/weft v0.0.0-00010101000000-000000000000
 	golang.org/x/sys v0.50.0
@@ -41,7 +40,6 @@ require (
 	github.com/dgryski/go-metro v0.0.0-20250106013310-edb8663e5e33 // indirect
 	github.com/go-json-experiment/json v1.27.2 // indirect
 	github.com/golang/snappy v1.0.0 // indirect
-	github.com/google/renameio v1.0.1 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/kamstrup/intmap v0.5.2 // indirect
 	github.com/klauspost/compress v1.20.4 // indirect
