@@ -36,6 +36,9 @@ func TestCutOffAcknowledgedRecordsAreDamage(t *testing.T) {
 	_, whole, _ := build()
 	for cut := headerSize + 1; cut < len(whole); cut++ {
 		fsys, b, name := build()
+		if cut >= len(b) { // the log marks its durable end when it finds the time, so that no two have the same length
+			continue
+		}
 		if err := vfs.WriteFile(fsys, name, b[:cut]); err != nil {
 			t.Fatal(err)
 		}
