@@ -82,7 +82,7 @@ func TestOnlyLargeAggregationsWaitForMemory(t *testing.T) {
 
 // TestWaitingForAggregationMemoryIsQueueTime: it is not counted as the time that the aggregations took.
 func TestWaitingForAggregationMemoryIsQueueTime(t *testing.T) {
-	s := manyNumbers(t, 120, Limits{})
+	s := manyNumbers(t, 400, Limits{})
 	room, err := s.node.aggregations.TryEnter(s.node.aggregations.Limit())
 	if err != nil {
 		t.Fatal(err)
