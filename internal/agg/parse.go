@@ -408,7 +408,11 @@ func (p *jsonParser) spec(path string, level int) (Spec, error) {
 				return s, err
 			}
 		default:
-			return s, p.fail(path, clip(member), fmt.Sprintf("unknown member %q", clip(member)))
+			reason := fmt.Sprintf("unknown member %q", clip(member))
+			if kind, ok := kindOf(member); ok && s.Kind == 0 { // as other search engines write it
+				reason += fmt.Sprintf(`; an aggregation is {"kind":%q,"field":…}`, kind)
+			}
+			return s, p.fail(path, clip(member), reason)
 		}
 	}
 	if _, err := p.dec.ReadToken(); err != nil {
@@ -567,6 +571,9 @@ func (c *checker) level(specs []Spec, outer string, level int) error {
 }
 
 func (s *Spec) fault(path, param string, code Code, limit int64, reason string) error {
+	if s.facet {
+		path = "" // the field says which one
+	}
 	return &SpecError{Code: code, Name: clip(path), Field: clip(s.Field), Param: param, Limit: limit, Reason: reason, Position: s.pos - 1}
 }
 

@@ -113,7 +113,9 @@ func TestRefused(t *testing.T) {
 		{"a:range(d,1.5..)", CodeInvalid, "d", "ranges", 0, 0, "not an RFC 3339 date"},
 		{"a:range(i" + strings.Repeat(",1..2", 1001) + ")", CodeLimit, "i", "ranges", MaxRanges, 0, "at most 1000"},
 		{"a:terms(plain)", CodeNoColumn, "plain", "field", 0, 0, "aggregation on a text field"},
-		{"a:stats(t)", CodeFieldType, "t", "field", 0, 0, "aggregation on a text field: stats needs numbers"},
+		{"a:stats(t)", CodeFieldType, "t", "field", 0, 0, "aggregation on a text field: stats needs numbers or dates"},
+		{"a:histogram(t,5)", CodeFieldType, "t", "field", 0, 0, "aggregation on a text field: histogram needs numbers"},
+		{"a:date_histogram(t,1d)", CodeFieldType, "t", "field", 0, 0, "aggregation on a text field: date_histogram needs dates"},
 		{"a:terms(vec)", CodeFieldType, "vec", "field", 0, 0, "dense_vector"},
 		{"a:terms(slow)", CodeNoColumn, "slow", "field", 0, 0, "column"},
 		{"a:terms(no.such)", CodeUnknownField, "no.such", "field", 0, 0, "no such field"},
@@ -126,6 +128,7 @@ func TestRefused(t *testing.T) {
 		{`{"a":{"kind":"stats","field":"i","aggs":{"c":{"kind":"stats","field":"i"}}}}`, CodeInvalid, "i", "aggs", 0, 1, "no buckets"},
 		{`{"a":{"kind":"stats","field":"i","size":4}}`, CodeInvalid, "", "size", 0, 42, "takes no size"},
 		{`{"a":{"kind":"stats","field":"i","what":4}}`, CodeInvalid, "", "what", 0, 40, "unknown member"},
+		{`{"a":{"terms":{"field":"t"}}}`, CodeInvalid, "", "terms", 0, 14, `unknown member "terms"; an aggregation is {"kind":"terms","field":…}`},
 		{`{"a":{"kind":"stats","kind":"stats"}}`, CodeInvalid, "", "", 0, 21, "given twice"},
 		{`{"a":{"field":"i"}}`, CodeInvalid, "", "kind", 0, 18, "missing"},
 		{`{"a":{"kind":"histogram","field":"i","interval":NaN}}`, CodeInvalid, "", "", 0, 48, "not valid JSON"},
@@ -228,5 +231,16 @@ func checkParsed(t *testing.T, specs []Spec, err error, size int) {
 	}
 	if a, b := answerOf(s), answerOf(again); !reflect.DeepEqual(parseAnswer(t, a), parseAnswer(t, b)) {
 		t.Fatalf("%s and %s", a, b)
+	}
+}
+
+// TestFacetErrorsNameTheField: a facet has no name but that of its field, which is told once.
+func TestFacetErrorsNameTheField(t *testing.T) {
+	specs, err := Facets([]string{"plain"})
+	if err == nil {
+		_, err = Bind(specs, testSchema(), Options{})
+	}
+	if want := `field "plain": it has no column; declare a keyword field`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }

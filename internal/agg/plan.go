@@ -130,7 +130,11 @@ func (n *node) bindField(f *schema.Field) error {
 	case f.Fast:
 		return nil
 	case f.Type == schema.Text:
-		return n.fault("field", CodeNoColumn, 0, "aggregation on a text field: it has no column; declare a keyword field")
+		reason := "aggregation on a text field: it has no column; declare a keyword field"
+		if n.spec.facet {
+			reason = "it has no column; declare a keyword field"
+		}
+		return n.fault("field", CodeNoColumn, 0, reason)
 	}
 	return n.fault("field", CodeNoColumn, 0, "an aggregation needs a column; declare the field as fast")
 }
@@ -143,7 +147,7 @@ func (n *node) setType(t schema.Type) error {
 	case schema.U64, schema.I64, schema.F64, schema.Date:
 	case schema.Text:
 		if k != Terms && k != Cardinality {
-			return bad(fmt.Sprintf("aggregation on a text field: %s needs numbers or dates", k))
+			return bad(fmt.Sprintf("aggregation on a text field: %s needs %s", k, k.needs()))
 		}
 	default:
 		return bad(fmt.Sprintf("%s is not computed over a field of type %s", k, t))
@@ -156,6 +160,17 @@ func (n *node) setType(t schema.Type) error {
 	}
 	n.typ = t
 	return nil
+}
+
+// needs names the values that a kind is computed over, where it takes no text.
+func (k Kind) needs() string {
+	switch k {
+	case Histogram:
+		return "numbers"
+	case DateHistogram:
+		return "dates"
+	}
+	return "numbers or dates"
 }
 
 // compile works out what depends on the type of the field.
