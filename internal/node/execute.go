@@ -211,6 +211,7 @@ func (x *execution) placed(ctx context.Context, err error) *api.Problem {
 			p.At(pos)
 		} else if pos, ok := x.req.FilterPlaces[e.Node]; ok {
 			p.At(pos)
+			p.Detail = "filter: " + p.Detail // the place is not one of q
 		}
 	}
 	return p
@@ -235,7 +236,7 @@ func (x *execution) bind() *api.Problem {
 		return prob
 	}
 	if most := maxExplained; x.req.Explain && x.req.Limit > most {
-		return (&api.Problem{Code: api.InvalidParameter, Field: "limit", Detail: fmt.Sprintf("limit: with explain at most %d hits are returned", most)}).Within(int64(most))
+		return (&api.Problem{Code: api.InvalidParameter, Field: "limit", Detail: fmt.Sprintf("limit: it is at most %d with explain", most)}).Within(int64(most))
 	}
 	return x.bindPage()
 }

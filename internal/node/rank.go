@@ -14,6 +14,13 @@ import (
 
 // find ranks: by the query, by vectors, or by both.
 func (x *execution) find(ctx context.Context) error {
+	if idle := x.req.Idle; len(idle) > 0 {
+		verb := "has"
+		if len(idle) > 1 {
+			verb = "have"
+		}
+		x.note(strings.Join(idle, ", ") + " " + verb + " no effect without knn")
+	}
 	switch {
 	case x.req.KNN == nil:
 		return x.findLexical(ctx)
@@ -141,7 +148,7 @@ func (x *execution) findHybrid(ctx context.Context) error {
 	req := x.req
 	pool := max(req.Pool, req.Offset+req.Limit)
 	if req.KNN.GivenK {
-		x.note("k of knn says how many documents a search by vectors alone finds; beside q each of the two rankings is pool deep")
+		x.note("knn_k (k of knn) has no effect beside q: each of the two rankings is pool deep")
 	}
 	lexical, err := x.lexical(ctx, exec.Request{Limit: pool, Total: exec.TotalNone})
 	if err != nil {

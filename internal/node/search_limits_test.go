@@ -270,8 +270,44 @@ func TestHybridSaysThatItHasNoUseForK(t *testing.T) {
 		`{"q":"*","knn":{"field":"v","vector":[1,2,-1,0],"k":3},"limit":10}`: false,
 	} {
 		r := m.do("POST", "/search?index=m", "application/json", body).want(200).json()
-		if notes, got := r["notes"].([]any); got != want || got && !strings.Contains(notes[0].(string), "pool") {
+		if notes, got := r["notes"].([]any); got != want || got && notes[0] != "knn_k (k of knn) has no effect beside q: each of the two rankings is pool deep" {
 			t.Errorf("%s: notes are %v", body, r["notes"])
+		}
+	}
+}
+
+// TestParametersOfVectorsWithoutKNNAreNoted: they mean nothing then, which may be a slip of whoever wrote them.
+func TestParametersOfVectorsWithoutKNNAreNoted(t *testing.T) {
+	m := newModel(t, 15)
+	m.fill(5)
+	for params, want := range map[string]string{
+		"q=warp&knn_k=3": "knn_k has no effect without knn",
+		"q=warp&weights=1,1&fusion=rrf&pool=9&knn_exact=true": "fusion, knn_exact, pool, weights have no effect without knn",
+		"pool=9&knn=v:1,2,-1,0":                               "",
+		"q=warp":                                              "",
+	} {
+		r := m.do("GET", "/search?index=m&"+params, "", "").want(200).json()
+		notes, _ := r["notes"].([]any)
+		if got := len(notes) == 1 && notes[0] == want; got != (want != "") || want == "" && len(notes) > 0 {
+			t.Errorf("%s: notes are %v", params, r["notes"])
+		}
+	}
+	if r := m.do("POST", "/search?index=m", "application/json", `{"q":"warp","pool":9}`).want(200).json(); len(r["notes"].([]any)) != 1 {
+		t.Errorf("notes are %v", r["notes"])
+	}
+}
+
+// TestPlacesOfFiltersAreTold: a place within a filter is not taken for one within the query.
+func TestPlacesOfFiltersAreTold(t *testing.T) {
+	m := newModel(t, 15)
+	m.fill(5)
+	for params, want := range map[string]string{
+		"q=warp&filter=nowhere:x": `filter: field "nowhere": the index has no such field`,
+		"q=nowhere:x":             `field "nowhere": the index has no such field`,
+	} {
+		p := m.do("GET", "/search?index=m&"+params, "", "").want(400).json()
+		if p["detail"] != want || p["position"] != 0.0 {
+			t.Errorf("%s: got %v", params, p)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -66,6 +67,8 @@ type SearchRequest struct {
 	DFS           bool
 	Explain       bool
 	Profile       bool
+
+	Idle []string // parameters of vector searches that were given without knn, sorted
 }
 
 // Defaults of a search that does not say.
@@ -132,6 +135,7 @@ type parsing struct {
 	missingFirst bool
 	knnK         int // -1: not given
 	knnExact     bool
+	besideKNN    []string // parameters given that mean nothing without knn
 }
 
 func newParsing(l SearchLimits) *parsing {
@@ -296,7 +300,7 @@ func ParseSearch(v url.Values, l SearchLimits) (*SearchRequest, *Problem) {
 		}
 		val, prob := p.fromURL(v[name])
 		if prob == nil {
-			prob = p.set(r, val)
+			prob = r.take(p, val)
 		}
 		if prob != nil {
 			return nil, prob
@@ -343,7 +347,7 @@ func ParseSearchBody(body []byte, index string, l SearchLimits) (*SearchRequest,
 		// raw lives until the next read: a parameter keeps nothing of it.
 		val, prob := p.fromJSON(raw)
 		if prob == nil {
-			prob = p.set(r, val)
+			prob = r.take(p, val)
 		}
 		if prob != nil {
 			if prob.HasPosition { // within the value
@@ -381,7 +385,18 @@ func (p *parsing) finish() *Problem {
 	if p.KNN != nil {
 		return p.finishKNN()
 	}
+	slices.Sort(p.besideKNN)
+	p.Idle = p.besideKNN
 	return nil
+}
+
+// take sets a parameter to a value.
+func (p *parsing) take(param *param, v value) *Problem {
+	switch param.name {
+	case "knn_k", "knn_exact", "fusion", "weights", "pool":
+		p.besideKNN = append(p.besideKNN, param.name)
+	}
+	return param.set(p, v)
 }
 
 // UnknownParam is the problem of a parameter or JSON member that a call does not know.
