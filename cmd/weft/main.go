@@ -1,4 +1,4 @@
-// Command weft is a distributed search system in one binary: servers, clients and tools by subcommand.
+// Command weft is a search engine in one binary: servers, clients and tools by subcommand.
 //
 // Exit codes: 0 done, 1 failed, 2 bad usage. The first SIGINT or SIGTERM ends a command in good order, the second at once.
 package main

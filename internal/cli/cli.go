@@ -79,7 +79,7 @@ func (g *globals) client(o client.Options) (*client.Client, error) {
 	return c, nil
 }
 
-const description = `weft is a distributed search system in one binary.`
+const description = `weft is a search engine in one binary: servers, clients and tools.`
 
 const examples = `Examples:
   weft dev --demo                                 try it: indexes the documentation of Go's standard library
@@ -171,10 +171,17 @@ func Run(ctx context.Context, args []string, io IO) (code int) {
 // hint says how to find out more after a command line that could not be read.
 func hint(err error) string {
 	var p *kong.ParseError
+	unknown := strings.HasPrefix(err.Error(), "unknown flag ")
 	if errors.As(err, &p) && p.Context != nil {
 		if sel := p.Context.Selected(); sel != nil {
+			if unknown && sel.Name == "search" {
+				return "A query that begins with - goes behind --, as in: weft search -- '-word'\nRun \"weft help search\" for the flags."
+			}
 			return fmt.Sprintf("Run %q for its flags.", "weft help "+sel.Name)
 		}
+	}
+	if unknown && strings.HasPrefix(err.Error(), "unknown flag --version") {
+		return `Run "weft version" for the version.`
 	}
 	return `Run "weft help" for the commands.`
 }

@@ -149,9 +149,11 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 
 	s := cfg.Stats
 	rejected := s.Rejected.Load()
-	say(stdio.Stdout, "indexed %s of %s into %s in %.1f s: %s documents a second, %.1f MB a second\n",
-		thousands(s.Indexed.Load()), counted(s.Read.Load(), "document", "documents"), glob.Index, took.Seconds(),
-		thousands(int64(float64(s.Indexed.Load())/took.Seconds())), float64(s.SentBytes.Load())/1e6/took.Seconds())
+	if err == nil || s.Read.Load() > 0 { // a load that failed before its first document has nothing to tell but why
+		say(stdio.Stdout, "indexed %s of %s into %s in %.1f s: %s documents a second, %.1f MB a second\n",
+			thousands(s.Indexed.Load()), counted(s.Read.Load(), "document", "documents"), glob.Index, took.Seconds(),
+			thousands(int64(float64(s.Indexed.Load())/took.Seconds())), float64(s.SentBytes.Load())/1e6/took.Seconds())
+	}
 	if err != nil {
 		if l.Resume != "" && s.Read.Load() > 0 {
 			say(stdio.Stderr, "The same command, run again, goes on behind what was acknowledged.\n")

@@ -29,13 +29,24 @@ type printer struct {
 	color  bool
 	marks  *marks
 	facets []string // in the order asked
-	paging bool     // say how to go on
-	err    error
+	// fragments says that the server was asked for what was found; then no part of a document is chosen here.
+	fragments bool
+	paging    bool // say how to go on
+	begun     bool // something is printed, from which the next part stands off
+	err       error
 }
 
 func (p *printer) printf(format string, args ...any) {
+	p.begun = true
 	if p.err == nil {
 		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+// gap prints an empty line between two parts.
+func (p *printer) gap() {
+	if p.begun {
+		p.printf("\n")
 	}
 }
 
@@ -45,7 +56,8 @@ func (p *printer) print(res *client.SearchResult) {
 	if len(res.Aggs) > 0 {
 		text := res.Aggs.Clone()
 		if err := text.Indent(); err == nil {
-			p.printf("\n%s\n", harmless(string(text)))
+			p.gap()
+			p.printf("%s\n", harmless(string(text)))
 		}
 	}
 	total := thousands(int64(res.Total))
@@ -55,9 +67,8 @@ func (p *printer) print(res *client.SearchResult) {
 	case res.TotalRelation == "" || res.TotalRelation == "none":
 		total = "an uncounted number of"
 	}
-	if len(res.Hits)+len(res.Facets)+len(res.Aggs) > 0 {
-		p.printf("\n")
-	}
+	p.gap()
+	p.plan(res.Explain)
 	p.printf("%s of %s hits in %s ms\n", thousands(int64(len(res.Hits))), total, strconv.FormatFloat(res.TookMS, 'f', -1, 64))
 	switch {
 	case !res.Coverage.Complete && res.Coverage.DocsTotal > 0:
@@ -107,8 +118,10 @@ func (p *printer) hits(res *client.SearchResult) {
 					p.printf("%*s  %s: %s\n", indent, "", clean(name), p.marked(text))
 				}
 			}
-		} else if s := p.snippet(h.Source); s != "" {
-			p.printf("%*s  %s\n", indent, "", s)
+		} else if !p.fragments {
+			if s := p.snippet(h.Source); s != "" {
+				p.printf("%*s  %s\n", indent, "", s)
+			}
 		}
 		if h.Explain != nil {
 			p.explanation(h.Explain, indent+2)
@@ -213,6 +226,22 @@ func (p *printer) explanation(e *client.Explanation, indent int) {
 	}
 }
 
+// plan prints which way the vector search went.
+func (p *printer) plan(raw jsontext.Value) {
+	var e struct {
+		KNN *struct {
+			Path     string `json:"path"`
+			Docs     uint64 `json:"docs"`
+			Matching uint64 `json:"matching"`
+		} `json:"knn"`
+	}
+	if len(raw) == 0 || json.Unmarshal(raw, &e) != nil || e.KNN == nil {
+		return
+	}
+	p.printf("knn by %s; %s of %s documents match the filters (--json has the whole plan)\n",
+		clean(e.KNN.Path), thousands(int64(e.KNN.Matching)), thousands(int64(e.KNN.Docs)))
+}
+
 // facetLines is how many values of a facet are printed.
 const facetLines = 10
 
@@ -227,7 +256,8 @@ func (p *printer) buckets(res *client.SearchResult) {
 		if !ok {
 			continue
 		}
-		p.printf("\n%s, %s\n", clean(name), counted(int64(len(list)), "value", "values"))
+		p.gap()
+		p.printf("%s, %s\n", clean(name), counted(int64(len(list)), "value", "values"))
 		for i, b := range list {
 			if i == facetLines {
 				p.printf("%10s  (%s more; --json has all)\n", "…", thousands(int64(len(list)-i)))

@@ -41,7 +41,7 @@ type searchCmd struct {
 	Weights       string        `placeholder:"W,W" help:"Weights of the query and of --knn."`
 	Pool          int           `default:"0" help:"Depth of the two rankings; 0 for the server's default."`
 	Highlight     []string      `placeholder:"FIELD" help:"Print the parts of these fields that the query found; '*' for every field that it searches."`
-	Explain       bool          `help:"Print how each score was made."`
+	Explain       bool          `help:"Print how each score was made, and how the vector search was planned; for at most 100 hits."`
 	Profile       bool          `help:"With --json: how each part of the index was searched."`
 	TrackTotal    string        `default:"exact" help:"How the matches are counted: exact, none, or a number from which a lower bound will do."`
 	Timeout       time.Duration `default:"0s" help:"Time the server may take; 0s for no limit."`
@@ -103,9 +103,12 @@ func (s *searchCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 	if err != nil {
 		return err
 	}
+	if s.Profile && !s.JSON {
+		say(io.Stderr, "--profile is printed with --json only\n")
+	}
 	res, err := c.SearchBody(ctx, index, body)
 	if err != nil {
-		return explain(c, pointAt(q, err))
+		return explain(c, s.pointAt(q, err))
 	}
 	if s.JSON {
 		_, err := fmt.Fprintf(io.Stdout, "%s\n", strings.TrimSuffix(string(res.Raw), "\n"))
@@ -113,7 +116,7 @@ func (s *searchCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 	}
 	p := printer{
 		w: io.Stdout, offset: s.Offset, color: color, marks: newMarks(ctx, c, glob.Index, q),
-		facets: s.Facets, paging: s.Cursor || s.After != "",
+		facets: s.Facets, fragments: len(s.Highlight) > 0, paging: s.Cursor || s.After != "",
 	}
 	p.print(res)
 	return p.err
@@ -205,14 +208,38 @@ func readMost(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// pointAt shows the place of a query that the server could not read.
-func pointAt(q string, err error) error {
+// pointAt shows the place of the query or filter that the server could not read.
+func (s *searchCmd) pointAt(q string, err error) error {
 	p, ok := err.(*client.Problem)
-	if !ok || p.Position == nil || *p.Position < 0 || *p.Position > len(q) || strings.ContainsAny(q, "\n\t") {
+	if !ok || p.Position == nil {
 		return err
 	}
-	at := len([]rune(q[:*p.Position]))
-	return fmt.Errorf("%w\n  %s\n  %s^", err, q, strings.Repeat(" ", at))
+	text, ok := s.faulty(q, p)
+	if !ok || *p.Position < 0 || *p.Position > len(text) || strings.TrimSpace(text) == "" || strings.ContainsAny(text, "\n\t") {
+		return err
+	}
+	at := len([]rune(text[:*p.Position]))
+	return fmt.Errorf("%w\n  %s\n  %s^", err, text, strings.Repeat(" ", at))
+}
+
+// faulty is the text that the place of a problem counts in, if it is one of the flags': the query or a filter. Places of other
+// parameters count in the body that was sent.
+func (s *searchCmd) faulty(q string, p *client.Problem) (text string, ok bool) {
+	if rest, of := strings.CutPrefix(p.Detail, "filter"); of {
+		number, _, _ := strings.Cut(rest, ":")
+		n, err := strconv.Atoi(strings.TrimSpace(number))
+		switch {
+		case p.Field == "aggs": // a filter of an aggregation
+			return "", false
+		case err == nil && n >= 1 && n <= len(s.Filter):
+			return s.Filter[n-1], true
+		case len(s.Filter) == 1:
+			return s.Filter[0], true
+		}
+		return "", false
+	}
+	// What concerns a field of the index begins with its name; what concerns another parameter, with that of the parameter.
+	return q, p.Field == "q" || strings.HasPrefix(p.Detail, "field ")
 }
 
 // thousands writes a number with a comma at each thousand.

@@ -167,7 +167,7 @@ func dropCanceled(err error) error {
 }
 
 type nodeCmd struct {
-	HTTP    string `name:"http" placeholder:"ADDR" help:"Address to serve HTTP on, host:port; port 0 picks a free one."`
+	HTTP    string `required:"" name:"http" placeholder:"ADDR" help:"Address to serve HTTP on, host:port; port 0 picks a free one."`
 	DataDir string `required:"" placeholder:"DIR" help:"Folder that holds the indexes. It is made if absent; one process at a time may use it."`
 	serverFlags
 }

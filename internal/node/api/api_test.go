@@ -161,7 +161,7 @@ func TestParseSearch(t *testing.T) {
 		{"softmax", "", `{"knn":{"field":"v","vector":[1],"combiner":"log_sum_exp","temperature":2}}`, vectors(func(k *KNN) {
 			k.Dense, k.Combiner = []float32{1}, score.Combiner{Kind: score.LogSumExp, Temperature: 2}
 		})},
-		{"fusion", "fusion=weighted&weights=0.25,2&pool=50", `{"fusion":"weighted","weights":[0.25,2],"pool":50}`, with(func(r *SearchRequest) { 
+		{"fusion", "fusion=weighted&weights=0.25,2&pool=50", `{"fusion":"weighted","weights":[0.25,2],"pool":50}`, with(func(r *SearchRequest) {
 			r.Fusion, r.Weights, r.Pool = Weighted, [2]float32{0.25, 2}, 50
 			r.Idle = []string{"fusion", "pool", "weights"} // there is no knn
 		})},
