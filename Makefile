@@ -5,7 +5,7 @@ TEST_TIMEOUT ?= 20m
 .PHONY: help build demo test short race invariants lint fmt gen fuzz bench bench-aggs bench-vectors bench-kernels bench-check quality crash check clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
 
 build: ## build bin/weft
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/weft ./cmd/weft
