@@ -44,7 +44,7 @@ type SearchRequest struct {
 	Index         string
 	Q             string // empty: all documents
 	DefaultOp     query.Op
-	DefaultFields []string // nil: every indexed text field
+	DefaultFields []string // nil: those of the schema, else every indexed text field but the key
 	Limit         int
 	Offset        int
 	After         string // cursor of the page before; empty: the first page
@@ -165,7 +165,7 @@ var searchParams = []param{
 	}},
 	{"default_fields", kindList, func(p *parsing, v value) *Problem {
 		if len(v.list) == 0 {
-			return badParam("default_fields", "it names no field; leave it out to search every indexed text field")
+			return badParam("default_fields", "it names no field; leave it out to search those of the schema, or every indexed text field")
 		}
 		p.DefaultFields = v.list
 		return nil
