@@ -32,6 +32,7 @@ func (s *searcher) generic(l Leaf, li int, root *node, res *Result, wantCount bo
 			return s.countPrefix(l, li, root, res)
 		}
 	}
+	s.prefixBytes = 0
 	it, err := s.iterator(l, li, root)
 	if err != nil {
 		return err
@@ -345,7 +346,8 @@ func (u *unionIter) cost() int {
 // scoredSet is a set of documents with their scores.
 type scoredSet struct {
 	docs bitset.Set
-	sc   []float32
+	rank []uint32  // of every eighth word of docs: members before it
+	sc   []float32 // by rank
 	cur  uint32
 	n    int
 }
@@ -354,8 +356,20 @@ func (p *scoredSet) seek(target uint32) uint32 {
 	p.cur = nextIn(p.docs, target)
 	return p.cur
 }
-func (p *scoredSet) score() float32 { return p.sc[p.cur] }
-func (p *scoredSet) cost() int      { return p.n }
+
+func (p *scoredSet) score() float32 {
+	w := int(p.cur >> 6)
+	i := int(p.rank[w/rankWords])
+	for _, x := range p.docs[w/rankWords*rankWords : w] {
+		i += bits.OnesCount64(x)
+	}
+	return p.sc[i+bits.OnesCount64(p.docs[w]&(1<<(p.cur&63)-1))]
+}
+
+func (p *scoredSet) cost() int { return p.n }
+
+// rankWords is the number of words of a scoredSet between two ranks.
+const rankWords = 8
 
 // nextIn returns the first member at or after target, noDoc when there is none. A nil set has every document.
 func nextIn(set bitset.Set, target uint32) uint32 {

@@ -36,8 +36,13 @@ const (
 	MaxTokens      = 1024  // tokens of the text leaves together, each leaf counted once whatever the number of fields it searches
 	MaxTerms       = 16384 // tokens times fields: lists that are read at once
 	MaxPrefixTerms = 1024  // terms of a prefix that score; all of them match (docs/query.md, Prefixes)
-	// MaxPrefixExpansions is the number of terms that one prefix may have at all.
+	// MaxPrefixExpansions is the number of terms that one prefix may have at all, MaxQueryExpansions those of all of a query.
 	MaxPrefixExpansions = 1 << 18
+	MaxQueryExpansions  = 1 << 19
+	// MaxQueryPrefixTerms is the number of terms that score of all prefixes of a query, in all their fields.
+	MaxQueryPrefixTerms = 1 << 15
+	// MaxPrefixBytes is the memory for the scores that the prefixes of a query give to the documents of one leaf.
+	MaxPrefixBytes = 256 << 20
 )
 
 // maxSlop keeps a phrase within one value: values of a field stand 2^20 positions apart.
@@ -363,12 +368,16 @@ func (s *searcher) analyse(field int, value string, exact bool) ([]text.Token, e
 		}
 	}
 	if s.termCount += len(toks); s.termCount > MaxTerms {
-		return nil, &QueryError{
-			Code: "too_many_tokens", Field: s.schema.Fields[field].Name,
-			Reason: fmt.Sprintf("the query's words times the fields that they are searched in are more than %d; name the fields to search", MaxTerms),
-		}
+		return nil, s.tooManyLists(field)
 	}
 	return toks, nil
+}
+
+func (s *searcher) tooManyLists(field int) error {
+	return &QueryError{
+		Code: "too_many_tokens", Field: s.schema.Fields[field].Name, Limit: MaxTerms,
+		Reason: fmt.Sprintf("the query's words times the fields that they are searched in are more than %d; name the fields to search", MaxTerms),
+	}
 }
 
 func (s *searcher) termNode(field, t int) *node {
@@ -462,6 +471,9 @@ func (s *searcher) prefix(field int, prefix string) (*node, error) {
 	if p == "" {
 		return s.node(node{kind: kindNone, dropped: true}), nil
 	}
+	if s.termCount++; s.termCount > MaxTerms {
+		return nil, s.tooManyLists(field)
+	}
 	s.needField(field)
 	n := s.node(node{kind: kindPrefix, field: field, text: p, slot: s.slots})
 	s.slots++
@@ -479,10 +491,8 @@ func (s *searcher) needField(field int) {
 // statistics resolves every term on every leaf and fills the integer statistics: the request's where it has them, else sums over
 // the live documents of the leaves.
 func (s *searcher) statistics() error {
-	for _, n := range s.prefixes {
-		if err := s.expand(n); err != nil {
-			return err
-		}
+	if err := s.expandAll(); err != nil {
+		return err
 	}
 	ext := s.req.Stats
 	s.docs = 0
@@ -583,13 +593,39 @@ type expansion struct {
 
 type leafExpansion struct {
 	text []byte
-	p    segment.Postings
 	df   uint64
-	kept bool
+	kept int32 // place in searcher.keptLists, −1 when the list is not kept
 }
 
 // keepLists is how many terms of a prefix keep their lists from the scan; those of others are looked up when they score.
 const keepLists = 2 * MaxPrefixTerms
+
+// expandAll finds the terms of every prefix; one that stands in the query several times is looked up once.
+func (s *searcher) expandAll() error {
+	if len(s.prefixes) == 0 {
+		return nil
+	}
+	seen := make(map[termKey]*node, len(s.prefixes))
+	scoring := 0
+	for _, n := range s.prefixes {
+		key := termKey{n.field, n.text}
+		if old := seen[key]; old != nil {
+			n.list, n.rest = old.list, old.rest
+			continue
+		}
+		if err := s.expand(n); err != nil {
+			return err
+		}
+		seen[key] = n
+		if scoring += len(n.list); scoring > MaxQueryPrefixTerms && !s.uncapped {
+			return &QueryError{
+				Code: "prefix_too_broad", Field: s.schema.Fields[n.field].Name, Limit: MaxQueryPrefixTerms,
+				Reason: fmt.Sprintf("the prefixes of the query have more than %d words in the fields that they are searched in; name the fields to search, or filter by them", MaxQueryPrefixTerms),
+			}
+		}
+	}
+	return nil
+}
 
 // expand finds every term of a prefix on any leaf and chooses those that score: the MaxPrefixTerms of highest global document
 // frequency, of equals the first in byte order. With external statistics the choice is made among all the terms that those
@@ -627,24 +663,33 @@ func (s *searcher) scan(n *node) ([]expansion, error) {
 		lists[li] = lists[li][:0]
 	}
 	total := 0
+	s.keptLists = s.keptLists[:0]
 	var failed error
 	for li, l := range s.leaves {
 		err := l.ScanPostings(n.field, []byte(n.text), func(t []byte, p segment.Postings) bool {
 			if failed = s.check(16); failed != nil {
 				return false
 			}
+			if s.expansions++; s.expansions > MaxQueryExpansions {
+				failed = &QueryError{
+					Code: "prefix_too_broad", Field: field, Limit: MaxQueryExpansions,
+					Reason: fmt.Sprintf("the prefixes of the query have more than %d words together; write more of the words, or filter by them", MaxQueryExpansions),
+				}
+				return false
+			}
 			if total++; total > MaxPrefixExpansions {
 				failed = &QueryError{
-					Code: "prefix_too_broad", Field: field,
+					Code: "prefix_too_broad", Field: field, Limit: MaxPrefixExpansions,
 					Reason: fmt.Sprintf("prefix %q has more than %d terms; write more of the word", n.text, MaxPrefixExpansions),
 				}
 				return false
 			}
 			at := len(s.arena)
 			s.arena = append(s.arena, t...)
-			e := leafExpansion{text: s.arena[at:len(s.arena):len(s.arena)], df: uint64(p.DocFreq())}
+			e := leafExpansion{text: s.arena[at:len(s.arena):len(s.arena)], df: uint64(p.DocFreq()), kept: -1}
 			if len(lists[li]) < keepLists {
-				e.p, e.kept = p, true
+				e.kept = int32(len(s.keptLists))
+				s.keptLists = append(s.keptLists, p)
 			}
 			lists[li] = append(lists[li], e)
 			return true
@@ -681,8 +726,8 @@ func (s *searcher) scan(n *node) ([]expansion, error) {
 			le := &list[at[li]]
 			at[li]++
 			e.df += le.df
-			if whole = whole && le.kept; whole {
-				e.posts[li] = leafPostings{ok: true, looked: true, p: le.p}
+			if whole = whole && le.kept >= 0; whole {
+				e.posts[li] = leafPostings{ok: true, looked: true, p: s.keptLists[le.kept]}
 			}
 		}
 		if !whole {

@@ -1,15 +1,52 @@
 package exec
 
 import (
+	"fmt"
+	"math/bits"
+
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/segment/bitset"
 )
 
 // prefixIter adds the lists of a prefix up term by term, in byte order, so that every document's score is summed in that order
-// without holding a cursor for each of what may be thousands of terms. It takes five bytes for each document of the leaf.
+// without holding a cursor for each of what may be thousands of terms. What it keeps is a bit for each document of the leaf and
+// four bytes for each that matches.
 func (s *searcher) prefixIter(l Leaf, li int, n *node) (iterator, error) {
 	num := int(l.NumDocs())
-	set := &scoredSet{docs: bitset.New(num), sc: make([]float32, num)}
+	if cap(s.sums) < num {
+		s.sums = make([]float32, num)
+	}
+	set := &scoredSet{docs: bitset.New(num)}
+	if err := s.addPrefix(l, li, n, set.docs, s.sums[:num]); err != nil {
+		s.sums = nil // half added up
+		return nil, err
+	}
+	if set.n = set.docs.Count(); set.n == 0 {
+		return nil, nil
+	}
+	if s.prefixBytes += 4*set.n + 8*len(set.docs); s.prefixBytes > MaxPrefixBytes {
+		s.sums = nil
+		return nil, &QueryError{
+			Code: "prefix_too_broad", Field: s.schema.Fields[n.field].Name, Limit: MaxPrefixBytes,
+			Reason: fmt.Sprintf("the prefixes of the query match so many documents that their scores take more than %d MiB; write more of the words, or filter by them", MaxPrefixBytes>>20),
+		}
+	}
+	set.sc, set.rank = make([]float32, 0, set.n), make([]uint32, (len(set.docs)+rankWords-1)/rankWords)
+	for w, x := range set.docs {
+		if w%rankWords == 0 {
+			set.rank[w/rankWords] = uint32(len(set.sc))
+		}
+		for ; x != 0; x &= x - 1 {
+			d := w<<6 + bits.TrailingZeros64(x)
+			set.sc = append(set.sc, s.sums[d])
+			s.sums[d] = 0
+		}
+	}
+	return set, nil
+}
+
+// addPrefix adds the documents of a prefix to docs and their scores to sums.
+func (s *searcher) addPrefix(l Leaf, li int, n *node, docs bitset.Set, sums []float32) error {
 	lens := l.Lengths(n.field)
 	for _, ti := range n.list {
 		t := &s.terms[ti]
@@ -19,29 +56,22 @@ func (s *searcher) prefixIter(l Leaf, li int, n *node) (iterator, error) {
 		c := s.newCursor(l, li, nil, t, t.idf)
 		for b := 0; b < c.nblk; b++ {
 			if err := s.check(segment.BlockSize); err != nil {
-				return nil, err
+				return err
 			}
 			k := c.post.DocsFreqs(b, &s.docsScr, &s.freqsScr)
 			for i := 0; i < k; i++ {
 				d := s.docsScr[i]
-				set.docs[d>>6] |= 1 << (d & 63)
-				set.sc[d] += c.weight.Score(s.freqsScr[i], lens[d])
+				docs[d>>6] |= 1 << (d & 63)
+				sums[d] += c.weight.Score(s.freqsScr[i], lens[d])
 			}
 		}
 		if err := c.post.Err(); err != nil {
-			return nil, err
+			return err
 		}
 		s.free = append(s.free, c)
 		s.used = s.used[:len(s.used)-1]
 	}
-	if err := s.addRest(set.docs, l, n); err != nil {
-		return nil, err
-	}
-	set.n = set.docs.Count()
-	if set.n == 0 {
-		return nil, nil
-	}
-	return set, nil
+	return s.addRest(docs, l, n)
 }
 
 // countPrefix counts the live documents that hold any of a prefix's terms.

@@ -50,11 +50,15 @@ type searcher struct {
 	uncapped      bool              // of a prefix every term counts, not only those that score
 	checker       func(n int) error // check, for leaves to call
 
-	nodes []*node // reused from search to search; the first inUse are this one's
-	inUse int
-	sh    shape
-	found [][]leafExpansion // terms of a prefix by leaf
-	union []expansion       // and over all
+	nodes       []*node // reused from search to search; the first inUse are this one's
+	inUse       int
+	sh          shape
+	found       [][]leafExpansion  // terms of a prefix by leaf
+	keptLists   []segment.Postings // and the lists of the first of them
+	expansions  int                // terms of all prefixes
+	sums        []float32          // by document, zero between prefixes
+	prefixBytes int                // of the scores of prefixes on the leaf being searched
+	union       []expansion        // and over all
 
 	fs       *searcher    // of the filters, nil without any
 	parts    []filterPart // the filters
@@ -113,6 +117,11 @@ func (s *searcher) release() {
 	clear(s.slotCur)
 	s.ctx, s.leaves, s.schema, s.analyzers, s.req, s.collect = nil, nil, nil, nil, nil, nil
 	s.uncapped = false
+	s.expansions = 0
+	clear(s.keptLists)
+	if cap(s.sums) > 1<<20 {
+		s.sums = nil
+	}
 	s.arena, s.terms, s.postArena, s.params = s.arena[:0], s.terms[:0], s.postArena[:0], s.params[:0]
 	s.prefixes, s.capped, s.notes, s.defaultFields, s.termIndex = nil, nil, nil, nil, nil
 	s.tokenCount, s.leafTokens, s.termCount, s.slots, s.docs, s.work, s.failed = 0, 0, 0, 0, 0, 0, nil
