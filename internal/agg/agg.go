@@ -66,6 +66,7 @@ const (
 	MaxNameBytes    = 128       // of the name of an aggregation
 	MaxFieldBytes   = 512       // of the name of a field
 	MaxSourceBytes  = 1 << 20   // of the text of a request
+	MaxPairs        = 4_000_000 // of a bucket and a value that one document makes for the aggregations in the buckets of one aggregation
 	DefaultSize     = 10        // of a terms aggregation that gives none
 )
 
@@ -90,7 +91,7 @@ type Options struct {
 	// from documents: one that has not seen the field yet has nothing to add.
 	AllowUnknown bool
 
-	table, pending, read int // tests make them small: tableMost, pendingMost, readMost
+	table, pending, read, pairs int // tests make them small: tableMost, pendingMost, readMost, MaxPairs
 }
 
 func (o Options) withDefaults() Options {
@@ -108,6 +109,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.pending <= 0 {
 		o.pending = pendingMost
+	}
+	if o.pairs <= 0 {
+		o.pairs = MaxPairs
 	}
 	return o
 }

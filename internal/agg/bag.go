@@ -111,6 +111,11 @@ func (b *bag) add(r *rows, p *pairs) error {
 	if err := b.key.keys(r, p != nil || b.table == nil); err != nil {
 		return err
 	}
+	if p != nil {
+		if err := p.count(r); err != nil {
+			return err
+		}
+	}
 	// A counter grows by one for each value at most, since a document is in a slot once.
 	if b.inTable += uint64(max(docs, len(r.vals))); b.inTable >= tableWraps {
 		if err := b.empty(); err != nil {

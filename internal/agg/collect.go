@@ -170,7 +170,9 @@ func (r *run) subs(n *node, rd *reader, key *keyer, g *group) error {
 		return err
 	}
 	var outer, inner rows
-	var p, q, some pairs
+	made := &product{n: n}
+	p, q := pairs{made: made}, pairs{made: made}
+	var some pairs
 	var left selection
 	err := r.blocks(func(b int) (int, error) {
 		docs := rd.read(b, &r.sel, &outer)
@@ -178,6 +180,7 @@ func (r *run) subs(n *node, rd *reader, key *keyer, g *group) error {
 			return 0, err
 		}
 		p.reset()
+		clear(made.docs[:docs])
 		if outer.starts == nil {
 			for i, v := range outer.vals {
 				if s, ok := find.slot(v); ok {
@@ -318,6 +321,11 @@ func (s *sums) open(slot uint32) uint32 {
 }
 
 func (s *sums) add(r *rows, p *pairs) error {
+	if p != nil {
+		if err := p.count(r); err != nil {
+			return err
+		}
+	}
 	switch {
 	case p == nil:
 		s.all(r.vals)

@@ -1,6 +1,7 @@
 package agg
 
 import (
+	"fmt"
 	"math/bits"
 	"slices"
 	"sort"
@@ -337,6 +338,8 @@ func (k *keyer) union(vals []uint64) {
 type pairs struct {
 	idx   []uint16
 	slots []uint32
+	made  *product
+	first int // document 0 among those of made
 }
 
 func (p *pairs) reset() { p.idx, p.slots = p.idx[:0], p.slots[:0] }
@@ -350,8 +353,34 @@ func (p *pairs) between(from, end int, to *pairs) *pairs {
 	lo := sort.Search(len(p.idx), func(i int) bool { return int(p.idx[i]) >= from })
 	hi := lo + sort.Search(len(p.idx)-lo, func(i int) bool { return int(p.idx[lo+i]) >= end })
 	to.reset()
+	to.made, to.first = p.made, p.first+from
 	for i := lo; i < hi; i++ {
 		to.add(p.idx[i]-uint16(from), p.slots[i])
 	}
 	return to
+}
+
+// product counts the pairs of a bucket and a key that each document makes for the aggregations in the buckets of n. A document with
+// many values in many buckets makes their product, which neither its size nor that of the state bounds. Documents are counted one by
+// one, so that whether the limit is met does not depend on what else is in their leaf.
+type product struct {
+	n    *node
+	docs [ColumnBlock]uint64
+}
+
+// count adds the pairs of r, the keys of one aggregation, before they are gone through.
+func (p *pairs) count(r *rows) error {
+	docs, most := &p.made.docs, uint64(p.made.n.opts.pairs)
+	for _, d := range p.idx {
+		keys := uint64(1)
+		if r.starts != nil {
+			keys = uint64(r.starts[d+1] - r.starts[d])
+		}
+		at := &docs[p.first+int(d)]
+		if *at += keys; *at > most {
+			return p.made.n.fault("aggs", CodeLimit, int64(most),
+				fmt.Sprintf("one document makes more than %d pairs of a bucket and a value for the aggregations in the buckets; use fewer buckets, or a field with fewer values for each document", most))
+		}
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"testing"
@@ -73,7 +74,7 @@ func TestOneWideDocumentMeetsTheLimitOfTheState(t *testing.T) {
 		if kind == Percentiles {
 			sub.Percents = []string{"50"}
 		}
-		p := bindTest(t, []Spec{{Name: "a", Kind: Terms, Field: wideField(), Aggs: []Spec{sub}}}, Options{StateBytes: 4 << 20})
+		p := bindTest(t, []Spec{{Name: "a", Kind: Terms, Field: wideField(), Aggs: []Spec{sub}}}, Options{StateBytes: 4 << 20, pairs: 1 << 40})
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		err := p.NewState().Collect(context.Background(), leaf, nil, true)
@@ -104,9 +105,111 @@ func (c endingContext) Err() error {
 
 func TestOneWideDocumentHeedsTheTime(t *testing.T) {
 	leaf := newLeaf(wideDoc(20_000), false, nil)
-	p := bindTest(t, []Spec{{Name: "a", Kind: Terms, Field: wideField(), Aggs: []Spec{{Name: "s", Kind: Stats, Field: wideField()}}}}, Options{})
+	p := bindTest(t, []Spec{{Name: "a", Kind: Terms, Field: wideField(), Aggs: []Spec{{Name: "s", Kind: Stats, Field: wideField()}}}}, Options{pairs: 1 << 40})
 	looks := 20 // of the 12,000 or so that the whole would take
 	if err := p.NewState().Collect(endingContext{context.Background(), &looks}, leaf, nil, true); err == nil {
 		t.Fatal("the collection went on to its end")
+	}
+}
+
+// A document with 60,000 values makes 3.6e9 pairs with the buckets of its own values: it is refused before they are gone through.
+func TestPairsOfOneDocumentAreBounded(t *testing.T) {
+	sch := testSchema()
+	for _, c := range []struct {
+		n      int
+		sub    Kind
+		field  int
+		pass   bool
+		filter string
+	}{
+		{60_000, Stats, fI, false, ""},
+		{60_000, Cardinality, fI, false, ""},
+		{60_000, Terms, fI, false, ""},
+		{2_001, Stats, fI, false, ""},
+		{2_000, Stats, fI, true, ""},
+		{60_000, Stats, fU, true, ""}, // of which it has one value
+		{60_000, Stats, fI, true, "mod 0"},
+	} {
+		docs := wideDoc(c.n)
+		docs[0].nums[fU] = []uint64{1}
+		sub := Spec{Name: "s", Kind: c.sub, Field: sch.Fields[c.field].Name}
+		if c.filter != "" {
+			sub.Filter = &Expr{Text: c.filter}
+		}
+		p := bindTest(t, []Spec{{Name: "a", Kind: Terms, Field: wideField(), Aggs: []Spec{sub}}}, Options{})
+		looks := 500 // that would be 16 million steps
+		err := p.NewState().Collect(endingContext{context.Background(), &looks}, newLeaf(docs, false, p), nil, true)
+		bad, refused := errors.AsType[*SpecError](err)
+		if c.pass && err != nil || !c.pass && (!refused || bad.Code != CodeLimit || bad.Limit != MaxPairs || bad.Field != wideField() || bad.Name != "a") {
+			t.Errorf("%d values, %v of %s: %v", c.n, c.sub, sub.Field, err)
+		}
+	}
+}
+
+// Which documents are refused for their pairs depends on the documents, not on the leaves they are in nor on how those are read. The
+// aggregations in the buckets count together; no number of documents adds up to the limit.
+func TestRefusalForPairsDependsOnTheDocumentsOnly(t *testing.T) {
+	specs := specsOf(t, `{"a":{"kind":"terms","field":"i","aggs":{"s":{"kind":"stats","field":"i"},"c":{"kind":"cardinality","field":"t","filter":"mod 2"},"r":{"kind":"range","field":"u","ranges":["0..","1..","5.."]}}}}`)
+	refusals := 0
+	for round := range 12 {
+		r := rand.New(rand.NewPCG(11, uint64(round)))
+		docs := randomDocs(r, 100+r.IntN(1_500), shape{multi: true, missing: true})
+		for range 3 {
+			d := &docs[r.IntN(len(docs))]
+			for v := range r.IntN(12) {
+				d.nums[fI] = append(d.nums[fI], schema.EncodeI64(int64(100+v)))
+			}
+		}
+		// The pairs by hand.
+		most := 0
+		for i := range docs {
+			d := &docs[i]
+			distinct := func(v []uint64) int {
+				v = slices.Clone(v)
+				slices.Sort(v)
+				return len(slices.Compact(v))
+			}
+			ranges, greatest := 0, uint64(0)
+			for _, v := range d.nums[fU] {
+				greatest = max(greatest, v)
+				ranges = 1
+			}
+			if greatest >= 1 {
+				ranges++
+			}
+			if greatest >= 5 {
+				ranges++
+			}
+			texts := slices.Clone(d.text)
+			slices.Sort(texts)
+			n := len(d.nums[fI]) + ranges
+			if d.id%2 == 0 {
+				n += len(slices.Compact(texts))
+			}
+			most = max(most, distinct(d.nums[fI])*n)
+		}
+		for _, limit := range []int{most - 1, most} {
+			for leaves := 1; leaves <= 10; leaves++ {
+				p := bindTest(t, specs, Options{pairs: limit, read: []int{0, 3}[r.IntN(2)], table: []int{0, 50}[r.IntN(2)]})
+				s := p.NewState()
+				var err error
+				for k := range leaves {
+					part := docs[len(docs)*k/leaves : len(docs)*(k+1)/leaves]
+					if err == nil {
+						err = s.Collect(context.Background(), newLeaf(part, r.IntN(2) == 0, p), nil, true)
+					}
+				}
+				bad, refused := errors.AsType[*SpecError](err)
+				if refused != (limit < most) || refused && (bad.Limit != int64(limit) || bad.Name != "a" || bad.Field != "i") || err != nil && !refused {
+					t.Fatalf("round %d, %d leaves, limit %d of %d: %v", round, leaves, limit, most, err)
+				}
+				if refused {
+					refusals++
+				}
+			}
+		}
+	}
+	if refusals != 120 {
+		t.Errorf("%d refusals", refusals)
 	}
 }
