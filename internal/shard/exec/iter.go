@@ -32,7 +32,6 @@ func (s *searcher) generic(l Leaf, li int, root *node, res *Result, wantCount bo
 			return s.countPrefix(l, li, root, res)
 		}
 	}
-	s.prefixBytes = 0
 	it, err := s.iterator(l, li, root)
 	if err != nil {
 		return err

@@ -12,6 +12,37 @@ import (
 // without holding a cursor for each of what may be thousands of terms. What it keeps is a bit for each document of the leaf and
 // four bytes for each that matches.
 func (s *searcher) prefixIter(l Leaf, li int, n *node) (iterator, error) {
+	if s.setsOf != l {
+		s.setsOf, s.prefixBytes = l, 0
+		clear(s.leafSets)
+	}
+	key := termKey{n.field, n.text}
+	if had, ok := s.leafSets[key]; ok { // the prefix stands in the query several times
+		if had == nil {
+			return nil, nil
+		}
+		again := *had
+		again.cur = 0
+		return &again, nil
+	}
+	set, err := s.scoredPrefix(l, li, n)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.prefixes) > 1 {
+		if s.leafSets == nil {
+			s.leafSets = make(map[termKey]*scoredSet, len(s.prefixes))
+		}
+		s.leafSets[key] = set
+	}
+	if set == nil {
+		return nil, nil
+	}
+	return set, nil
+}
+
+// scoredPrefix makes the set of a prefix; nil when no document matches.
+func (s *searcher) scoredPrefix(l Leaf, li int, n *node) (*scoredSet, error) {
 	num := int(l.NumDocs())
 	if cap(s.sums) < num {
 		s.sums = make([]float32, num)

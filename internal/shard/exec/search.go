@@ -53,12 +53,14 @@ type searcher struct {
 	nodes       []*node // reused from search to search; the first inUse are this one's
 	inUse       int
 	sh          shape
-	found       [][]leafExpansion  // terms of a prefix by leaf
-	keptLists   []segment.Postings // and the lists of the first of them
-	expansions  int                // terms of all prefixes
-	sums        []float32          // by document, zero between prefixes
-	prefixBytes int                // of the scores of prefixes on the leaf being searched
-	union       []expansion        // and over all
+	found       [][]leafExpansion      // terms of a prefix by leaf
+	keptLists   []segment.Postings     // and the lists of the first of them
+	expansions  int                    // terms of all prefixes
+	sums        []float32              // by document, zero between prefixes
+	leafSets    map[termKey]*scoredSet // of the prefixes on one leaf
+	setsOf      Leaf                   // that leaf
+	prefixBytes int                    // of their scores
+	union       []expansion            // and over all
 
 	fs       *searcher    // of the filters, nil without any
 	parts    []filterPart // the filters
@@ -117,7 +119,7 @@ func (s *searcher) release() {
 	clear(s.slotCur)
 	s.ctx, s.leaves, s.schema, s.analyzers, s.req, s.collect = nil, nil, nil, nil, nil, nil
 	s.uncapped = false
-	s.expansions = 0
+	s.expansions, s.leafSets, s.setsOf, s.prefixBytes = 0, nil, nil, 0
 	clear(s.keptLists)
 	if cap(s.sums) > 1<<20 {
 		s.sums = nil
