@@ -22,7 +22,7 @@
 // # Limits
 //
 // Of each field of a document only the first Options.ScanBytes are read, and at most MaxMarks matching tokens are taken; Field.Truncated
-// tells that there was more. The time for a document is proportional to the bytes that are scanned.
+// tells that there was more. Options.MaxFields bounds the fields of a document that are shown. The time for a document is proportional to the bytes that are scanned.
 package highlight
 
 import (
@@ -63,6 +63,9 @@ type Options struct {
 	Raw       bool // do not escape the text for HTML
 	InOrder   bool // fragments in order of the text; otherwise best first
 	ScanBytes int  // 0 = DefaultScanBytes, at most MaxScanBytes
+	// MaxFields bounds the fields of a document that are shown: when something was found in so many, in schema order, those behind are
+	// not looked at; they are taken to match. 0 = all.
+	MaxFields int
 }
 
 // OptionError says which option cannot be used and why. It is meant for clients.
@@ -154,20 +157,29 @@ func (h *Highlighter) Fragments(source []byte) ([]Field, error) {
 
 // Document is Fragments for a document that is read already.
 func (h *Highlighter) Document(doc *schema.Document) []Field {
-	found := make([]match, 0, len(h.fields))
+	var found []match
 	for i := range h.leaves {
 		h.leaves[i].state = maybe
 	}
+	values := doc.Fields // both ascend
+	matched := 0
 	for i := range h.fields {
 		f := &h.fields[i]
-		for _, v := range doc.Fields {
-			if v.Field == f.id {
-				found = append(found, h.match(f, v.Text))
-			}
+		for len(values) > 0 && values[0].Field < f.id {
+			values = values[1:]
 		}
-		if len(found) == 0 || found[len(found)-1].field != f {
+		switch {
+		case len(values) == 0 || values[0].Field > f.id:
 			for _, l := range f.leaves {
 				h.leaves[l].state = no
+			}
+		case h.opts.MaxFields == 0 || matched < h.opts.MaxFields:
+			m := h.match(f, values[0].Text)
+			if len(m.hits) > 0 {
+				matched++
+			}
+			if len(m.hits) > 0 || m.truncated {
+				found = append(found, m)
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 )
 
-// bindHighlight resolves the fields to highlight. What a search may not return is not shown in fragments either.
+// bindHighlight resolves the fields to highlight. Every field may be more than api.MaxHighlight; of each hit no more are shown. What a search may not return is not shown in fragments either.
 func (x *execution) bindHighlight() *api.Problem {
 	h := x.req.Highlight
 	if h == nil {
@@ -52,7 +52,7 @@ func (x *execution) highlight(ctx context.Context) ([][]byte, *api.Problem) {
 	}
 	defer x.watch.lap(stageHighlight)
 	h, err := highlight.New(x.sch, x.analyzers, x.root, highlight.Options{
-		Fields: x.marked, DefaultFields: x.req.DefaultFields, Fragments: o.Fragments, Bytes: o.FragmentSize, Pre: o.Pre, Post: o.Post, Raw: o.Raw,
+		Fields: x.marked, DefaultFields: x.req.DefaultFields, Fragments: o.Fragments, Bytes: o.FragmentSize, Pre: o.Pre, Post: o.Post, Raw: o.Raw, MaxFields: api.MaxHighlight,
 	})
 	if err != nil {
 		if bad, ok := errors.AsType[*highlight.OptionError](err); ok {

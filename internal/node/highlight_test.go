@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -58,6 +59,49 @@ func TestHighlight(t *testing.T) {
 	for _, bad := range []string{"note", "title,note"} {
 		if p := s.do("GET", "/search?index=books&q=loom&highlight="+bad, "", "").problem(400, api.InvalidField); p["field"] != "note" {
 			t.Errorf("highlight=%s: field %v", bad, p["field"])
+		}
+	}
+}
+
+// "*" may stand for any number of fields: of each hit the first 64 with something found are shown.
+func TestHighlightOfEveryFieldIsBounded(t *testing.T) {
+	const fields = 300
+	s := newServer(t, Config{})
+	var sch, doc, late strings.Builder
+	sch.WriteString("index wide {\n field id: text<raw> [primary, indexed, stored]\n")
+	doc.WriteString(`{"id":"1"`)
+	late.WriteString(`{"id":"2"`)
+	for i := range fields {
+		fmt.Fprintf(&sch, " field f%03d: text [indexed, stored]\n", i)
+		fmt.Fprintf(&doc, `,"f%03d":"weft"`, i)
+		text := "reed"
+		if i >= 200 {
+			text = "weft"
+		}
+		fmt.Fprintf(&late, `,"f%03d":%q`, i, text)
+	}
+	s.do("PUT", "/indexes/wide", "text/plain", sch.String()+"}").want(201)
+	s.put("wide", doc.String()+"}")
+	s.put("wide", late.String()+"}")
+	a := s.do("GET", "/search?index=wide&q=weft&highlight=*&sort=id", "", "").want(200)
+	var m struct {
+		Hits []struct{ Highlight map[string][]string }
+	}
+	if err := json.Unmarshal(a.body, &m); err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Hits) != 2 {
+		t.Fatalf("%d hits", len(m.Hits))
+	}
+	for i, first := range []int{0, 200} {
+		got := m.Hits[i].Highlight
+		if len(got) != api.MaxHighlight {
+			t.Errorf("hit %d: %d fields", i, len(got))
+		}
+		for k := range api.MaxHighlight {
+			if name := fmt.Sprintf("f%03d", first+k); len(got[name]) != 1 || got[name][0] != "<em>weft</em>" {
+				t.Errorf("hit %d: %s: %q", i, name, got[name])
+			}
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // Highlight says which parts of the hits' texts to show with the words marked that the query found.
 type Highlight struct {
-	Fields       []string // "*" stands for every stored text field that the query searches
+	Fields       []string // "*" stands for every stored text field that the query searches, of each hit the first MaxHighlight where words were found
 	FragmentSize int      // bytes of a fragment at most
 	Fragments    int      // of each field, the best ones
 	Pre, Post    string   // around what was found

@@ -89,7 +89,7 @@ const (
 	MaxFilters   = 64 // entries of filter
 	MaxSortKeys  = 8  // keys of sort
 	MaxFacets    = 64 // fields of facets
-	MaxHighlight = 64 // fields of highlight
+	MaxHighlight = 64 // fields of highlight, and fields that are highlighted in one hit
 )
 
 // kind is the type of a parameter.
