@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"strconv"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/weft-search/weft/internal/shard/knn"
 )
 
-// maxExplained bounds the hits of a search with explain: a tree is much longer than a hit, and is made by a search of its own.
+// maxExplained bounds the hits of a search with explain: a tree is much longer than a hit.
 const maxExplained = 100
 
 // explain renders how the score of each hit was made; nil without explain.
@@ -21,39 +22,61 @@ func (x *execution) explain(ctx context.Context) ([][]byte, *api.Problem) {
 		return nil, nil
 	}
 	defer x.watch.lap(stageExplain)
+	trees, err := x.trees(ctx)
+	switch {
+	case err == nil:
+		return trees, nil
+	case x.tolerate(err):
+		return nil, nil
+	}
+	return nil, x.placed(ctx, err)
+}
+
+// trees renders how the score of each hit was made. What they take is charged as they grow.
+func (x *execution) trees(ctx context.Context) ([][]byte, error) {
 	trees := make([][]byte, len(x.rank.hits))
-	var size int64
-	for i := range x.rank.hits {
-		tree, err := x.tree(ctx, i)
+	var lexical *exec.Explainer // nil where no hit has a text score
+	if len(trees) > 0 && (x.req.KNN == nil || !x.everything) {
+		var err error
+		lexical, err = exec.NewExplainer(ctx, x.leaves, x.sch, x.analyzers, x.root, x.stats, x.req.DefaultFields, x.rank.hits)
 		if err != nil {
-			if x.tolerate(err) {
-				return nil, nil
-			}
-			return nil, x.placed(ctx, err)
+			return nil, err
 		}
-		trees[i] = tree
-		if size += int64(len(tree)); size > x.node.cfg.Limits.ReplyBytes {
+		defer lexical.Close()
+	}
+	var scratch []byte
+	var size, charged int64
+	for i := range trees {
+		var err error
+		if scratch, err = x.appendTree(scratch[:0], lexical, i); err != nil {
+			return nil, err
+		}
+		trees[i] = bytes.Clone(scratch)
+		if size += int64(len(scratch)); size > x.node.cfg.Limits.ReplyBytes {
 			most := x.node.cfg.Limits.ReplyBytes
 			return nil, api.NewProblem(api.ReplyTooLarge, "the explanations of the hits are longer than the reply may be; ask for fewer hits").On("limit").Within(most)
 		}
-	}
-	if err := x.charge(replyCopies * size); err != nil {
-		return nil, x.node.problem(ctx, err)
+		if more := replyCopies * (size - charged); more >= chargeFrom {
+			if err := x.charge(more); err != nil {
+				return nil, err
+			}
+			charged = size
+		}
 	}
 	return trees, nil
 }
 
-// tree renders how the score of hit i was made.
-func (x *execution) tree(ctx context.Context, i int) ([]byte, error) {
+// appendTree appends how the score of hit i was made.
+func (x *execution) appendTree(b []byte, lexical *exec.Explainer, i int) ([]byte, error) {
 	h := &x.rank.hits[i]
 	if x.req.KNN == nil {
-		return x.lexicalTree(ctx, nil, h)
+		return appendLexical(b, lexical, i)
 	}
 	if x.everything {
-		return x.vectorTree(nil, h, h.Score)
+		return x.vectorTree(b, h, h.Score)
 	}
 	v := &x.rank.votes[i]
-	b := append([]byte(nil), `{"kind":`...)
+	b = append(b, `{"kind":`...)
 	b = api.AppendString(b, x.req.Fusion.String())
 	b = append(b, `,"value":`...)
 	b = api.AppendScore(b, h.Score)
@@ -65,7 +88,7 @@ func (x *execution) tree(ctx context.Context, i int) ([]byte, error) {
 	if v.lexicalRank > 0 {
 		b = appendRanking(b, "lexical", v.lexicalPart, v.lexicalRank, x.req.Weights[lexicalBranch], v.lexicalScore)
 		var err error
-		if b, err = x.lexicalTree(ctx, b, h); err != nil {
+		if b, err = appendLexical(b, lexical, i); err != nil {
 			return nil, err
 		}
 		b = append(b, ']', '}')
@@ -99,8 +122,8 @@ func appendRanking(b []byte, name string, value float32, rank uint32, weight, ow
 	return append(b, `,"parts":[`...)
 }
 
-func (x *execution) lexicalTree(ctx context.Context, b []byte, h *exec.Hit) ([]byte, error) {
-	e, err := exec.Explain(ctx, x.leaves, x.sch, x.analyzers, x.root, x.stats, x.req.DefaultFields, h.Leaf, h.Doc)
+func appendLexical(b []byte, lexical *exec.Explainer, i int) ([]byte, error) {
+	e, err := lexical.Explain(i)
 	if err != nil {
 		return nil, err
 	}

@@ -572,6 +572,7 @@ func TestExplanationHasTheScoresBits(t *testing.T) {
 			for _, h := range res.Hits {
 				hits[[2]int{h.Leaf, int(h.Doc)}] = h.Score
 			}
+			var some []Hit
 			for range 12 {
 				li := r.IntN(len(leaves))
 				if leaves[li].NumDocs() == 0 {
@@ -581,11 +582,10 @@ func TestExplanationHasTheScoresBits(t *testing.T) {
 				if live := leaves[li].Live(); live != nil && !live.Has(doc) {
 					continue
 				}
-				x, err := Explain(context.Background(), leaves, sch, an, q, nil, nil, li, doc)
-				if err != nil {
-					t.Fatal(err)
-				}
-				s, hit := hits[[2]int{li, int(doc)}]
+				some = append(some, Hit{Leaf: li, Doc: doc})
+			}
+			for i, x := range explainAll(t, leaves, q, some) {
+				s, hit := hits[[2]int{some[i].Leaf, int(some[i].Doc)}]
 				if x.Match != hit || math.Float32bits(x.Value) != math.Float32bits(s) {
 					t.Fatalf("%s: explained as %v %v, found %v with %v", show(q), x.Match, x.Value, hit, s)
 				}
@@ -647,11 +647,12 @@ func TestExplanationIsBounded(t *testing.T) {
 	for i := range 3000 {
 		d.toks[2] = append(d.toks[2], fmt.Sprintf("w%04d", i))
 	}
-	x, err := Explain(context.Background(), []Leaf{newMemLeaf([]tdoc{d}, nil, true)}, sch, an, &query.Boost{Query: &query.Prefix{Field: "body", Text: "w"}, Factor: 2}, nil, nil, 0, 0)
-	if err != nil || len(x.Parts) != 1 || len(x.Parts[0].Parts) != MaxExplained || x.Parts[0].More != MaxPrefixTerms-MaxExplained {
-		t.Fatalf("%v: %d parts, %d more", err, len(x.Parts[0].Parts), x.Parts[0].More)
+	q := &query.Boost{Query: &query.Prefix{Field: "body", Text: "w"}, Factor: 2}
+	x := explainAll(t, []Leaf{newMemLeaf([]tdoc{d}, nil, true)}, q, []Hit{{}})[0]
+	if len(x.Parts) != 1 || len(x.Parts[0].Parts) != MaxExplained || x.Parts[0].More != MaxPrefixTerms-MaxExplained {
+		t.Fatalf("%d parts, %d more", len(x.Parts[0].Parts), x.Parts[0].More)
 	}
-	if _, err := Explain(context.Background(), nil, sch, an, nil, nil, nil, 0, 0); err == nil {
+	if _, err := NewExplainer(context.Background(), nil, sch, an, nil, nil, nil, []Hit{{}}); err == nil {
 		t.Error("a leaf that is not there is explained")
 	}
 }
