@@ -551,6 +551,9 @@ func (t *lexer) word(w []byte, start, end int) {
 			break
 		}
 	}
+	if len(w) == 0 { // nothing but tatweel and vowel signs
+		return
+	}
 	if lang != nil && lang.stop != nil && lang.stop.has(w) {
 		return
 	}
@@ -568,6 +571,9 @@ func (t *lexer) word(w []byte, start, end int) {
 		first := len(s.toks)
 		s.emit(s.keep(w), pos, start, end)
 		variant := func(b []byte) {
+			if len(b) == 0 {
+				return
+			}
 			for _, o := range s.toks[first:] {
 				if bytes.Equal(o.Text, b) {
 					return
@@ -592,8 +598,9 @@ func (t *lexer) word(w []byte, start, end int) {
 			w = stemmed
 		}
 		if t.fold && !t.variants && sc != other {
-			s.alt = foldMarks(s.alt[:0], w)
-			w = s.alt
+			if s.alt = foldMarks(s.alt[:0], w); len(s.alt) > 0 {
+				w = s.alt
+			}
 		}
 		s.emit(s.keep(w), pos, start, end)
 	}

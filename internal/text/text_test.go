@@ -462,7 +462,7 @@ var fuzzSpecs = append([]string{
 func FuzzAnalyzers(f *testing.F) {
 	for _, s := range []string{
 		"", "Hello, World!", "日本語テキスト", "a\xff\xfe", "l'été U.S.A. 1,000.5", "ｶﾞ\u3099\u0301x", "İSTANBUL ẞ", "\u0301\u200d\ufe0f", "한글 1'2'3",
-		"Ёж الْكِتَابُ", "a_b.c:d'e;f,1",
+		"Ёж الْكِتَابُ", "a_b.c:d'e;f,1", "\u0640",
 	} {
 		f.Add(s)
 	}
@@ -481,6 +481,22 @@ func FuzzAnalyzers(f *testing.F) {
 			a.Normalize(value)
 		}
 	})
+}
+
+// A word of nothing but tatweel and vowel signs is no token, and still takes a position.
+func TestLexMakesNoEmptyTokens(t *testing.T) {
+	var s Scratch
+	for _, value := range []string{"ـ", "ـً", "a ـ b"} {
+		for _, spec := range []string{"lex()", "lex(variants: false)", "lex(variants: false, fold: false)"} {
+			a := lookup(t, spec)
+			for _, toks := range [][]Token{a.Index(&s, value), a.Query(&s, value), a.Exact(&s, value)} {
+				check(t, spec, value, toks)
+				if n := len(toks); n > 0 && toks[n-1].Pos != 2 {
+					t.Errorf("%s: %q: %s", spec, value, show(toks))
+				}
+			}
+		}
+	}
 }
 
 func FuzzSpec(f *testing.F) {
