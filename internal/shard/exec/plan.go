@@ -663,6 +663,7 @@ func (s *searcher) scan(n *node) ([]expansion, error) {
 		lists[li] = lists[li][:0]
 	}
 	total := 0
+	clear(s.keptLists)
 	s.keptLists = s.keptLists[:0]
 	var failed error
 	for li, l := range s.leaves {

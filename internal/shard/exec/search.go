@@ -121,6 +121,9 @@ func (s *searcher) release() {
 	s.uncapped = false
 	s.expansions, s.leafSets, s.setsOf, s.prefixBytes = 0, nil, nil, 0
 	clear(s.keptLists)
+	if s.keptLists = s.keptLists[:0]; cap(s.keptLists) > 4*keepLists {
+		s.keptLists = nil
+	}
 	if cap(s.sums) > 1<<20 {
 		s.sums = nil
 	}
