@@ -16,12 +16,14 @@ const module = "github.com/weft-search/weft/"
 // layers lists the rooms from the ground up. A package may import packages of its own room and of rooms in lower rows, never of its own row or above.
 // The engine takes two rows: a shard keeps its segments in a store.
 var layers = [][]string{
-	{"internal/obs", "internal/vfs", "internal/corpus", "internal/invariant"},
+	{"internal/obs", "internal/vfs", "internal/corpus", "internal/invariant", "internal/serve", "internal/wire", "api"},
 	{"internal/text", "internal/schema", "internal/score", "internal/query"},
 	{"internal/vector", "internal/agg", "internal/highlight"},
 	{"internal/segment"},
 	{"internal/store"},
 	{"internal/shard"},
+	{"internal/api"},
+	{"internal/leaf"},
 	{"internal/node"},
 	{"internal/client"},
 	{"internal/cli"},

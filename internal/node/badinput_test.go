@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/api"
 )
 
 // TestBadInput walks what a caller can get wrong: each gives a clear error that names the thing and its place, and changes nothing.

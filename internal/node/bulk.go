@@ -12,8 +12,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/node/admit"
-	"github.com/weft-search/weft/internal/node/api"
 	"github.com/weft-search/weft/internal/shard"
 )
 

@@ -19,7 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/shard"
 )
 

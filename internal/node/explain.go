@@ -5,7 +5,7 @@ import (
 	"context"
 	"strconv"
 
-	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"

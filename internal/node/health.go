@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/obs"
 )
 

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/highlight"
-	"github.com/weft-search/weft/internal/node/api"
 	"github.com/weft-search/weft/internal/schema"
 )
 

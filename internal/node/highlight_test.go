@@ -8,7 +8,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/api"
 )
 
 func TestHighlight(t *testing.T) {

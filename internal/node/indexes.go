@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/text"

@@ -6,8 +6,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/weft-search/weft/internal/node/api"
-	"github.com/weft-search/weft/internal/node/cursor"
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/cursor"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard/exec"

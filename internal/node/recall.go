@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/shard/knn"
 )
 

@@ -3,7 +3,7 @@ package node
 import (
 	"strconv"
 
-	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard/exec"
 )

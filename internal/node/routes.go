@@ -3,7 +3,7 @@ package node
 import (
 	"net/http"
 
-	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/api"
 )
 
 // route is one call of the HTTP surface. The OpenAPI document has exactly these.

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/api"
 )
 
 // Stages of a search, in order. Their times add up to the whole.

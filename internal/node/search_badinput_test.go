@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/api"
 )
 
 // TestBadSearches walks what a caller can get wrong about the fields of an index: each problem names the field and, where there is

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/api"
 )
 
 // TestAggregationsStayWithinTheirMemory: one search is refused when what it gathers grows too large.

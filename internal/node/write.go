@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/weft-search/weft/internal/node/api"
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/schema/jsondoc"
 	"github.com/weft-search/weft/internal/shard"

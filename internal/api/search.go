@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/weft-search/weft/internal/agg"
-	"github.com/weft-search/weft/internal/node/cursor"
+	"github.com/weft-search/weft/internal/api/cursor"
 	"github.com/weft-search/weft/internal/query"
 )
 
