@@ -1,0 +1,243 @@
+package leaf
+
+import (
+	"github.com/weft-search/weft/internal/agg"
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/shard/exec"
+)
+
+// An empty Index in a request is api.DefaultIndex.
+
+// PingReply is the answer to a ping.
+type PingReply struct {
+	// Node is the node's UUID; empty where the wire does not carry it.
+	Node string
+}
+
+// InfoRequest asks what an index is.
+type InfoRequest struct{ Index string }
+
+// InfoReply describes an index as a node holds it.
+type InfoReply struct {
+	Meta
+	Node    string // UUID
+	Version string // of the program
+	Index   api.IndexInfo
+}
+
+// DocsRequest asks for the number of documents.
+type DocsRequest struct{ Index string }
+
+// DocsReply is the number of live documents.
+type DocsReply struct {
+	Meta
+	Docs uint64
+}
+
+// SearchRequest is a search of one shard.
+type SearchRequest struct {
+	Index string
+	// Query is scored; nil: every document, with score 1.
+	Query query.Node
+	// Filters narrow hits and total, each of them; they change no score.
+	Filters []query.Node
+	// DefaultFields are searched by terms without a field; nil: every indexed text field in schema order.
+	DefaultFields []string
+	// Limit is the number of hits wanted, up to exec.MaxWindow.
+	Limit int
+	// Sort is the order; empty: by score descending. Equals stand by id ascending.
+	Sort []exec.SortKey
+	// After leaves out every document up to and including the one it describes; nil: none.
+	After *exec.After
+	// Total says how exactly the number of matches is wanted; TotalFloor is where counting may stop with exec.TotalAtLeast.
+	Total      exec.TotalMode
+	TotalFloor uint64
+	// Stats are the statistics to score with; nil: those of the shard.
+	Stats *score.Stats
+	// KeepStats wants the statistics that the scores were made with.
+	KeepStats bool
+	// AllowPartial takes what was reached when the deadline passes, instead of an error.
+	AllowPartial bool
+}
+
+// Hit is one document of an answer.
+type Hit struct {
+	ID    string
+	Score float32
+	// Sort holds the value for each key of the order, nil where the request has no Sort.
+	Sort []exec.SortValue
+}
+
+// CompareHits is exec.CompareHits for hits of a leaf: negative when a stands before b.
+func CompareHits(keys []exec.SortKey, a, b *Hit) int {
+	x := exec.Hit{Score: a.Score, Key: a.ID, Sort: a.Sort}
+	y := exec.Hit{Score: b.Score, Key: b.ID, Sort: b.Sort}
+	return exec.CompareHits(keys, &x, &y)
+}
+
+// SearchReply is the answer of one shard.
+type SearchReply struct {
+	Meta
+	Hits []Hit  // best first
+	Docs uint64 // live documents of the shard
+	// Total is the number of matches, exec.Exactly or exec.AtLeast by TotalRelation, which is empty when no total was asked for.
+	Total         uint64
+	TotalRelation string
+	Partial       bool // the deadline passed before everything was searched
+	Notes         []string
+	Stats         *score.Stats // with KeepStats; nil where nothing was scored
+}
+
+// StatsRequest asks for statistics. Terms and Query may both be given: the reply has the union.
+type StatsRequest struct {
+	Index string
+	// Terms are tokens of fields as the index holds them, at most MaxTerms.
+	Terms []score.Term
+	// Query stands for all terms that a search for it scores, words of prefixes included. nil: none.
+	Query         query.Node
+	DefaultFields []string
+}
+
+// StatsReply holds integer statistics over live documents. A term of the request that no live document holds has a document
+// frequency of 0 or is left out.
+type StatsReply struct {
+	Meta
+	Stats score.Stats
+}
+
+// AggregateRequest asks for partial states of aggregations over the documents that match.
+type AggregateRequest struct {
+	Index         string
+	Query         query.Node // nil: every document
+	Filters       []query.Node
+	DefaultFields []string
+	DefaultOp     query.Op // of the query strings inside of Specs
+	Stats         *score.Stats
+	Specs         []agg.Spec
+	// Values are fields with a column whose values are wanted one by one: those of every matching document, at most MaxRawCount in all.
+	Values []string
+}
+
+// AggregateReply is what one shard adds.
+type AggregateReply struct {
+	Meta
+	// State is the partial state of Specs, to be merged with those of other shards and finished.
+	State *agg.State
+	// Values are those of the fields of the request, in its order; a document gives each of its values.
+	Values  []FieldValues
+	Docs    uint64 // live documents of the shard
+	Matched uint64 // documents that the aggregations are over
+}
+
+// FieldValues are the values of one field of the matching documents: Numbers in the order-preserving encoding of package schema, or
+// Texts; both are empty where the shard does not have the field.
+type FieldValues struct {
+	Field   string
+	Type    schema.Type
+	Numbers []uint64
+	Texts   []string
+}
+
+// KNNRequest asks for the nearest documents.
+type KNNRequest struct {
+	Index string
+	// KNN is the vector, its field and how to search. KNN.GivenK does not matter.
+	KNN           api.KNN
+	Filters       []query.Node
+	DefaultFields []string
+	AllowPartial  bool
+}
+
+// Neighbour is a document and its similarity.
+type Neighbour struct {
+	ID         string
+	Similarity float32
+}
+
+// KNNReply is the answer of one shard.
+type KNNReply struct {
+	Meta
+	Hits    []Neighbour // similarity descending, then id ascending
+	Docs    uint64      // live documents of the shard
+	Partial bool        // the deadline passed; Hits may be none
+}
+
+// IDsRequest asks for ids in ascending order.
+type IDsRequest struct {
+	Index string
+	After string // only ids above; empty: all
+	Limit int    // at most so many; 0: all
+}
+
+// IDsReply ends a list of ids.
+type IDsReply struct {
+	Meta
+	// Next is the After of the next request when Limit ended the list before its end, else empty.
+	Next string
+}
+
+// ExportRequest asks for documents by id, at most MaxIDs.
+type ExportRequest struct {
+	Index string
+	IDs   []string
+}
+
+// ExportedDoc is a document as Index takes it.
+type ExportedDoc struct {
+	ID     string
+	Source []byte // a JSON object with the id in the primary field
+}
+
+// ExportReply ends the documents of an Export.
+type ExportReply struct {
+	Meta
+	Missing []string // ids that the index does not hold, in the order asked
+}
+
+// HasRequest asks about ids, at most MaxIDs.
+type HasRequest struct {
+	Index string
+	IDs   []string
+}
+
+// HasReply lists those that are not there.
+type HasReply struct {
+	Meta
+	Missing []string // in the order asked
+}
+
+// DeleteRequest names documents to delete, at most MaxIDs. A repeated id counts once.
+type DeleteRequest struct {
+	Index string
+	IDs   []string
+}
+
+// DeleteReply tells how many were there.
+type DeleteReply struct {
+	Meta
+	Deleted uint64
+}
+
+// IndexRequest is one document to write.
+type IndexRequest struct {
+	Index string
+	Body  []byte // a JSON object
+}
+
+// IndexReply is what POST /index returns.
+type IndexReply struct {
+	Meta
+	api.WriteReply
+}
+
+// BulkRequest begins a bulk load.
+type BulkRequest struct{ Index string }
+
+// BulkReply is what POST /index/bulk returns.
+type BulkReply struct {
+	Meta
+	api.BulkReply
+}
