@@ -20,6 +20,8 @@ type Config struct {
 	// HTTPAddr is the address to listen on, host:port; port 0 picks a free one. Empty: the node does not listen, and its
 	// calls are reached through Handler.
 	HTTPAddr string
+	// GRPCAddr and ShardAddr are the addresses of shard gRPC and of framed JSON, as HTTPAddr. Empty: not served.
+	GRPCAddr, ShardAddr string
 	// FS is the file system of the data folder. Nil: the operating system's.
 	FS vfs.FS
 	// Version is shown by /healthz and the metrics.
@@ -72,6 +74,9 @@ type Limits struct {
 	SchemaBytes   int64 // body of PUT /indexes
 	ReplyBytes    int64 // sources in one reply to a search; and again its facets and aggregations
 	AggBytes      int64 // memory in which a search makes its facets, and again its aggregations
+	FrameBytes    int64 // one frame of framed JSON, and one message of shard gRPC
+	ShardConns    int   // connections of framed JSON, and again of shard gRPC
+	ShardCalls    int   // calls of shard gRPC under way; of framed JSON there is one on each connection
 	URLBytes      int   // request target
 	HeaderBytes   int   // all headers of a request; above twice this and URLBytes the connection ends without a problem document
 	BulkErrors    int   // rejected documents listed in one bulk reply
@@ -123,6 +128,9 @@ func (c Config) ensureDefaults() Config {
 	setDefault(&l.SchemaBytes, 1<<20)
 	setDefault(&l.ReplyBytes, 64<<20)
 	setDefault(&l.AggBytes, 64<<20)
+	setDefault(&l.FrameBytes, 64<<20)
+	setDefault(&l.ShardConns, 1024)
+	setDefault(&l.ShardCalls, 1024)
 	setDefault(&l.URLBytes, 64<<10)
 	setDefault(&l.HeaderBytes, 64<<10)
 	setDefault(&l.BulkErrors, 10_000)
@@ -167,6 +175,9 @@ func (c Config) validate() error {
 		{"schema bytes", l.SchemaBytes},
 		{"reply bytes", l.ReplyBytes},
 		{"aggregation bytes", l.AggBytes},
+		{"frame bytes", l.FrameBytes},
+		{"shard connections", int64(l.ShardConns)},
+		{"shard calls", int64(l.ShardCalls)},
 		{"url bytes", int64(l.URLBytes)},
 		{"header bytes", int64(l.HeaderBytes)},
 		{"bulk errors", int64(l.BulkErrors)},
