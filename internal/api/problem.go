@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/weft-search/weft/internal/serve"
 )
 
 // Code is the stable name of an error. Callers branch on it.
@@ -228,6 +230,19 @@ func (p *Problem) Error() string { return string(p.Code) + ": " + p.Detail }
 
 // Unwrap returns the cause.
 func (p *Problem) Unwrap() error { return p.Cause }
+
+// Outcome is what a shard that answers with the problem comes to in the accounting of a search.
+func (p *Problem) Outcome() serve.Outcome {
+	switch status := p.HTTPStatus(); {
+	case p.Code == Timeout, p.Code == BodyTimeout, p.Code == CallerGone:
+		return serve.TimedOut
+	case status == http.StatusTooManyRequests:
+		return serve.Refused
+	case status == http.StatusServiceUnavailable:
+		return serve.Unavailable
+	}
+	return serve.Failed
+}
 
 // TypePrefix starts the type of every problem document; the code follows.
 const TypePrefix = "urn:weft:problem:"

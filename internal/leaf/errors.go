@@ -7,7 +7,11 @@ import (
 	"net/http"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/serve"
 )
+
+// ErrClosed is matched by the error of every call on a leaf that was closed, and of those that Close interrupted.
+var ErrClosed = errors.New("the leaf is closed")
 
 // TransportError says that a node could not be reached, or that its reply did not come or could not be read.
 type TransportError struct {
@@ -30,6 +34,18 @@ func (e *TransportError) Unwrap() error { return e.Cause }
 
 // Crash tells whether the request may have ended the node, for serve.Canary.
 func (e *TransportError) Crash() bool { return e.Crashed }
+
+// Outcome is serve.Unavailable, or serve.TimedOut where the end of the caller's context is behind it.
+func (e *TransportError) Outcome() serve.Outcome {
+	if errors.Is(e.Cause, context.DeadlineExceeded) || errors.Is(e.Cause, context.Canceled) {
+		return serve.TimedOut
+	}
+	return serve.Unavailable
+}
+
+// OutcomeOf is the outcome of a call that ended with err, an error of a Leaf or nil. It is serve.OutcomeOf: a problem and a
+// *TransportError say themselves what they are (see api.Problem.Outcome), so that a method of a Leaf is a serve.LeafFunc as it is.
+func OutcomeOf(err error) serve.Outcome { return serve.OutcomeOf(err) }
 
 // Class says where a call that failed may be tried again. Whether a write may have been applied is another question, which
 // TransportError.MaybeApplied answers.

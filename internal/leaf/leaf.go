@@ -58,7 +58,8 @@ type Leaf interface {
 	// documents may have been.
 	Bulk(ctx context.Context, req *BulkRequest, body io.Reader) (*BulkReply, error)
 
-	// Close lets go of what the leaf holds; calls under way fail. It does not end the node.
+	// Close lets go of what the leaf holds; calls under way and later ones fail with an error that matches ErrClosed. It does not end
+	// the node.
 	Close() error
 }
 
