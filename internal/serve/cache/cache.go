@@ -30,9 +30,9 @@ type Cache[K comparable, V any] interface {
 	Close()
 }
 
-// EntryOverhead is what an entry is charged beside the cost of its value, in bytes: key, links, and its part of the tables. It also
+// EntryOverhead is what an entry is charged beside the cost of its value, in bytes: key, links, and its part of the tables, as measured. It also
 // bounds how many entries there can be where nothing else does.
-const EntryOverhead = 256
+const EntryOverhead = 200
 
 // Usage is the state of a cache. Sizes may include entries whose time is over but which have not been removed yet.
 type Usage struct {

@@ -14,42 +14,39 @@ import (
 // otter's; its loader is not used, Loader has its own deadlines and waiters.
 //
 // Reads take no lock. Bookkeeping of reads and writes is done in batches by whoever calls next; the bound may be exceeded by one
-// batch in between, a few hundred entries. The only goroutine looks for expired entries once a second; Close ends it.
+// batch in between, a few hundred entries. Entries whose time is over leave when they are asked for or when others need the room,
+// so nothing runs behind the cache and a hit reads the clock only if its entry has a time.
 type TinyLFU[K comparable, V any] struct {
 	cache    *otter.Cache[K, box[V]] // nil if it keeps nothing
 	maxBytes int64
+	epoch    time.Time
 
 	evicted, expired, dropped atomic.Uint64
 }
 
-// box is a value with what otter asks about it.
+// box is a value with what has to be known of it.
 type box[V any] struct {
 	value V
-	ttl   time.Duration
+	until time.Duration // since TinyLFU.epoch; forever: no limit
 	bytes uint32
 }
 
-// forever is the time to live of entries without one.
 const forever = time.Duration(math.MaxInt64)
 
 // NewTinyLFU makes a cache of at most maxBytes, EntryOverhead of each entry included. With zero it keeps nothing. No entry may cost
 // 4 GiB or more.
 func NewTinyLFU[K comparable, V any](maxBytes int64) *TinyLFU[K, V] {
-	c := &TinyLFU[K, V]{maxBytes: maxBytes}
+	c := &TinyLFU[K, V]{maxBytes: maxBytes, epoch: time.Now()}
 	if maxBytes <= 0 {
 		return c
 	}
 	c.cache = otter.Must(&otter.Options[K, box[V]]{
-		MaximumWeight:    uint64(maxBytes),
-		Weigher:          func(_ K, b box[V]) uint32 { return b.bytes },
-		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[K, box[V]]) time.Duration { return e.Value.ttl }),
+		MaximumWeight: uint64(maxBytes),
+		Weigher:       func(_ K, b box[V]) uint32 { return b.bytes },
 		// Called under locks of the cache: it may only count.
 		OnAtomicDeletion: func(e otter.DeletionEvent[K, box[V]]) {
-			switch e.Cause {
-			case otter.CauseOverflow:
+			if e.Cause == otter.CauseOverflow {
 				c.evicted.Add(1)
-			case otter.CauseExpiration:
-				c.expired.Add(1)
 			}
 		},
 		// On the goroutine of the caller, so that there is none without an owner.
@@ -60,12 +57,30 @@ func NewTinyLFU[K comparable, V any](maxBytes int64) *TinyLFU[K, V] {
 
 // Get implements Cache.
 func (c *TinyLFU[K, V]) Get(key K) (V, bool) {
+	var none V
 	if c.cache == nil {
-		var none V
 		return none, false
 	}
 	b, ok := c.cache.GetIfPresent(key)
-	return b.value, ok
+	if !ok {
+		return none, false
+	}
+	if b.until != forever && time.Since(c.epoch) >= b.until {
+		c.expire(key)
+		return none, false
+	}
+	return b.value, true
+}
+
+// expire removes an entry whose time is over, but not one that has taken its place.
+func (c *TinyLFU[K, V]) expire(key K) {
+	c.cache.ComputeIfPresent(key, func(b box[V]) (box[V], otter.ComputeOp) {
+		if b.until == forever || time.Since(c.epoch) < b.until {
+			return b, otter.CancelOp
+		}
+		c.expired.Add(1)
+		return b, otter.InvalidateOp
+	})
 }
 
 // Set implements Cache.
@@ -76,10 +91,13 @@ func (c *TinyLFU[K, V]) Set(key K, value V, cost int64, ttl time.Duration) {
 		c.dropped.Add(1)
 		return
 	}
-	if ttl == 0 {
-		ttl = forever
+	until := forever
+	if ttl > 0 {
+		if now := time.Since(c.epoch); ttl < forever-now {
+			until = now + ttl
+		}
 	}
-	c.cache.Set(key, box[V]{value: value, ttl: ttl, bytes: uint32(bytes)})
+	c.cache.Set(key, box[V]{value: value, until: until, bytes: uint32(bytes)})
 }
 
 // Delete implements Cache.
@@ -99,10 +117,9 @@ func (c *TinyLFU[K, V]) Usage() Usage {
 	return u
 }
 
-// Close implements Cache.
+// Close implements Cache. It lets go of the entries; nothing runs behind the cache.
 func (c *TinyLFU[K, V]) Close() {
 	if c.cache != nil {
-		c.cache.StopAllGoroutines()
 		c.cache.InvalidateAll()
 	}
 }
