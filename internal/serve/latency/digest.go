@@ -125,19 +125,15 @@ func (d *Digest) RecordAtLeast(now time.Time, waited time.Duration) {
 	d.slotAt(now).atLeast[bucketOf(waited)].Add(1)
 }
 
-// Count is how many values of Record, and how many of RecordAtLeast, are remembered.
-func (d *Digest) Count(now time.Time) (took, atLeast uint64) {
-	s := d.Snapshot(now)
-	return s.Took, s.AtLeast
-}
-
-// Quantile is the duration that the fraction q of calls does not exceed: Snapshot and its Quantile in one.
+// Quantile is the duration that the fraction q of calls does not exceed: Read, and Quantile of what was read. Who asks often keeps a
+// Snapshot and reads into that.
 func (d *Digest) Quantile(now time.Time, q float64) time.Duration {
-	s := d.Snapshot(now)
+	var s Snapshot
+	d.Read(now, &s)
 	return s.Quantile(q)
 }
 
-// Snapshot is what a Digest holds at one time. It is a value: it does not change with the digest. It is large, so pass pointers.
+// Snapshot is what a Digest held at one time. It is large: pass pointers.
 type Snapshot struct {
 	// Took and AtLeast are how many calls ended, and how many were given up.
 	Took, AtLeast uint64
@@ -145,9 +141,9 @@ type Snapshot struct {
 	took, atLeast [buckets]uint64
 }
 
-// Snapshot adds up the slots that count at now. While others record it may miss the values of this instant.
-func (d *Digest) Snapshot(now time.Time) *Snapshot {
-	out := &Snapshot{}
+// Read fills dst with what counts at now. While others record it may miss the values of this instant.
+func (d *Digest) Read(now time.Time, dst *Snapshot) {
+	*dst = Snapshot{}
 	newest := d.epoch(now)
 	oldest := newest - int64(len(d.slots)) + 1
 	for i := range d.slots {
@@ -157,16 +153,15 @@ func (d *Digest) Snapshot(now time.Time) *Snapshot {
 		}
 		for b := range s.took {
 			if n := uint64(s.took[b].Load()); n > 0 {
-				out.took[b] += n
-				out.Took += n
+				dst.took[b] += n
+				dst.Took += n
 			}
 			if n := uint64(s.atLeast[b].Load()); n > 0 {
-				out.atLeast[b] += n
-				out.AtLeast += n
+				dst.atLeast[b] += n
+				dst.AtLeast += n
 			}
 		}
 	}
-	return out
 }
 
 // Quantile is the duration that the fraction q (0 to 1) of calls does not exceed. Without calls that were given up it is at least
