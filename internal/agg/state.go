@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // State is what is known of some documents: the partial answer of every aggregation of a plan.
@@ -118,4 +119,17 @@ func uniteNodes(a, b []*node) []*node {
 		out[i] = &n
 	}
 	return out
+}
+
+// Estimated tells whether an answer is an estimate: a cardinality beyond what is kept value by value.
+func (s *State) Estimated() bool { return slices.ContainsFunc(s.parts, estimated) }
+
+func estimated(p part) bool {
+	switch p := p.(type) {
+	case *distinct:
+		return p.sketch != nil
+	case *group:
+		return slices.ContainsFunc(p.subs, func(subs []part) bool { return slices.ContainsFunc(subs, estimated) })
+	}
+	return false
 }

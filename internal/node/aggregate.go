@@ -3,11 +3,9 @@ package node
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/weft-search/weft/internal/agg"
 	"github.com/weft-search/weft/internal/api"
-	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/shard/exec"
@@ -38,84 +36,99 @@ type wanted struct {
 	sets  []*documents // of the plan's filters
 }
 
-func (x *execution) collect(ctx context.Context, reply *api.SearchReply) *api.Problem {
-	n := x.node
-	var lists []*wanted
-	bind := func(param string, specs []agg.Spec) (*wanted, *api.Problem) {
-		plan, err := agg.Bind(specs, x.sch, agg.Options{StateBytes: int(n.cfg.Limits.AggBytes)})
-		if err != nil {
-			if prob := api.AggProblem(param, err); prob != nil {
-				return nil, prob
-			}
-			return nil, n.problem(ctx, err)
-		}
-		w := &wanted{param: param, plan: plan, state: plan.NewState()}
-		lists = append(lists, w)
-		return w, nil
+// bindAggs holds aggregations against the schema. Errors are *api.Problem, of the parameter, or others.
+func (v *view) bindAggs(param string, specs []agg.Spec, o agg.Options) (*wanted, error) {
+	o.StateBytes = int(v.node.cfg.Limits.AggBytes)
+	plan, err := agg.Bind(specs, v.sch, o)
+	if err != nil {
+		return nil, aggError(param, err)
 	}
-	var facets, aggs *wanted
-	var prob *api.Problem
-	if len(x.req.Facets) > 0 {
-		specs, err := agg.Facets(x.req.Facets)
-		if err != nil {
-			if prob := api.AggProblem("facets", err); prob != nil {
-				return prob
-			}
-			return n.problem(ctx, err)
-		}
-		if facets, prob = bind("facets", specs); prob != nil {
-			return prob
-		}
+	return &wanted{param: param, plan: plan, state: plan.NewState()}, nil
+}
+
+// aggError is an error of package agg as a problem with a parameter, if it is one.
+func aggError(param string, err error) error {
+	if prob := api.AggProblem(param, err); prob != nil {
+		return prob
 	}
-	if len(x.req.Aggs) > 0 {
-		if aggs, prob = bind("aggs", x.req.Aggs); prob != nil {
-			return prob
-		}
-	}
+	return err
+}
+
+// chargeAggs charges what the states of all lists take together, as they grow.
+func (v *view) chargeAggs(lists []*wanted) {
 	for _, w := range lists {
 		w.state.Charge(func(ctx context.Context, bytes int) error {
 			w.bytes = max(w.bytes, int64(bytes))
-			x.aggUsed = 0
+			v.aggUsed = 0
 			for _, o := range lists {
-				x.aggUsed += o.bytes
+				v.aggUsed += o.bytes
 			}
-			return x.aggRoom(ctx, x.aggUsed)
+			return v.aggRoom(ctx, v.aggUsed)
 		})
 	}
-	docs, err := x.matching(ctx)
-	if err != nil {
-		return x.placed(ctx, err)
-	}
+}
+
+// fill collects the documents into the states of all lists. op is the operator of query strings inside of aggregations.
+func (v *view) fill(ctx context.Context, lists []*wanted, docs *documents, op query.Op) error {
 	for _, w := range lists {
 		for _, e := range w.plan.Filters() {
-			filter, prob := api.ParseFilter(w.param, &e, x.req.DefaultOp)
+			filter, prob := api.ParseFilter(w.param, &e, op)
 			if prob != nil {
 				return prob
 			}
-			set, err := x.match(ctx, nil, []query.Node{filter})
+			set, err := v.match(ctx, nil, []query.Node{filter})
 			if err != nil {
-				return x.placed(ctx, err)
+				return err
 			}
 			w.sets = append(w.sets, set)
 		}
 	}
-	for li := range x.leaves {
+	for li, l := range v.leaves {
 		words, all := docs.of(li)
 		if !all && words == nil {
 			continue
 		}
 		for _, w := range lists {
-			if err := w.state.Collect(ctx, &aggLeaf{x.leaves[li], li, w.sets}, words, all); err != nil {
-				if prob := api.AggProblem(w.param, err); prob != nil {
-					return prob
-				}
-				return n.problem(ctx, err)
+			if err := w.state.Collect(ctx, &aggLeaf{l, li, w.sets}, words, all); err != nil {
+				return aggError(w.param, err)
 			}
 		}
-		if err := x.leaves[li].Err(); err != nil {
-			return n.problem(ctx, err)
+		if err := l.Err(); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+func (x *execution) collect(ctx context.Context, reply *api.SearchReply) *api.Problem {
+	var lists []*wanted
+	var facets, aggs *wanted
+	if len(x.req.Facets) > 0 {
+		specs, err := agg.Facets(x.req.Facets)
+		if err != nil {
+			return x.node.problem(ctx, aggError("facets", err))
+		}
+		if facets, err = x.bindAggs("facets", specs, agg.Options{}); err != nil {
+			return x.node.problem(ctx, err)
+		}
+		lists = append(lists, facets)
+	}
+	if len(x.req.Aggs) > 0 {
+		var err error
+		if aggs, err = x.bindAggs("aggs", x.req.Aggs, agg.Options{}); err != nil {
+			return x.node.problem(ctx, err)
+		}
+		lists = append(lists, aggs)
+	}
+	x.chargeAggs(lists)
+	docs, err := x.matching(ctx)
+	if err == nil {
+		err = x.fill(ctx, lists, docs, x.req.DefaultOp)
+	}
+	if err != nil {
+		return x.placed(ctx, err)
+	}
+	var prob *api.Problem
 	if facets != nil {
 		if reply.Facets, prob = x.print(ctx, facets, agg.Results.AppendFacets, 0); prob != nil {
 			return prob
@@ -153,42 +166,17 @@ func (x *execution) print(ctx context.Context, w *wanted, printed func(r agg.Res
 	return out, nil
 }
 
-// aggStep is the memory that facets and aggregations are charged at once. The first step belongs to the place of the search, so that
-// those of few values and buckets never wait.
-const aggStep = 1 << 20
-
-// aggRoom charges the facets and aggregations of the search for bytes in all. Searches that find no room go beyond it one at a
-// time, so that none waits for memory that is held by another that waits.
-func (x *execution) aggRoom(ctx context.Context, bytes int64) error {
-	if bytes <= x.aggCharged+aggStep || x.aggBeyond {
-		return nil
-	}
-	more := (bytes - x.aggCharged - 1) / aggStep * aggStep
-	p, err := x.node.aggregations.TryEnter(more)
-	if err == nil {
-		x.held = append(x.held, p)
-		x.aggCharged += more
-		return nil
-	}
-	began := time.Now()
-	p, err = x.node.aggBeyond.Enter(ctx, 1)
-	x.watch.waited(time.Since(began))
-	if err != nil {
-		if r, ok := errors.AsType[*admit.Refusal](err); ok {
-			r.Limit = x.node.aggregations.Limit()
-		}
-		return err
-	}
-	x.held = append(x.held, p)
-	x.aggBeyond = true
-	return nil
-}
-
 // documents is a set of live documents of a snapshot.
 type documents struct {
 	leaves []exec.Leaf
 	sets   []bitset.Set // nil: see every
 	every  bool         // a nil set is every live document, not none
+	count  uint64       // of a set that match has found
+}
+
+// newDocuments is the empty set.
+func newDocuments(leaves []exec.Leaf) *documents {
+	return &documents{leaves: leaves, sets: make([]bitset.Set, len(leaves))}
 }
 
 // of returns the documents of a leaf: words, or all of them if there are no dead ones to leave out.
@@ -205,22 +193,6 @@ func (d *documents) of(li int) (words []uint64, all bool) {
 	return nil, true
 }
 
-// match finds the documents of a query and filters.
-func (x *execution) match(ctx context.Context, q query.Node, filters []query.Node) (*documents, error) {
-	if err := x.charge(x.setBytes()); err != nil {
-		return nil, err
-	}
-	m, err := exec.Match(ctx, x.leaves, x.sch, x.analyzers, q, filters, exec.MatchOptions{DefaultFields: x.req.DefaultFields, Cache: x.node.filters, Stats: x.stats})
-	if err != nil {
-		return nil, err
-	}
-	d := &documents{leaves: x.leaves, sets: make([]bitset.Set, len(x.leaves)), every: true}
-	for li := range m.Leaves {
-		d.sets[li] = m.Leaves[li].Set
-	}
-	return d, nil
-}
-
 // matching is the set that aggregations are made over.
 func (x *execution) matching(ctx context.Context) (*documents, error) {
 	if x.req.KNN == nil || !x.everything {
@@ -233,7 +205,7 @@ func (x *execution) matching(ctx context.Context) (*documents, error) {
 	if err := x.charge(x.setBytes()); err != nil {
 		return nil, err
 	}
-	d := &documents{leaves: x.leaves, sets: make([]bitset.Set, len(x.leaves))}
+	d := newDocuments(x.leaves)
 	for _, h := range x.rank.nearest {
 		if d.sets[h.Leaf] == nil {
 			d.sets[h.Leaf] = bitset.New(int(x.leaves[h.Leaf].NumDocs()))

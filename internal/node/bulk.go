@@ -13,6 +13,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/shard"
 )
@@ -41,15 +42,33 @@ func (n *Node) bulk(c *call) *api.Problem {
 		return n.problem(c.ctx, err)
 	}
 	defer func() { c.leave(n, place) }()
-	held, err := n.memory.Enter(c.ctx, bulkCharge)
+	load, prob := n.load(c.ctx, name, c.start, func(ctx context.Context) (io.Reader, func()) { return c.timed(n, ctx) })
+	if prob != nil {
+		return prob
+	}
+	if p := load.refused(); p != nil {
+		c.size = len(p.Extra)
+		return p
+	}
+	status := http.StatusOK
+	if !load.reply.OK {
+		status = http.StatusMultiStatus
+	}
+	return c.json(n, status, load.reply.AppendJSON(nil))
+}
+
+// load runs a load that has its place. open gives the stream, whose reads have to fail when their context ends, and what is to be
+// called when it is not read any more.
+func (n *Node) load(ctx context.Context, name string, start time.Time, open func(ctx context.Context) (io.Reader, func())) (*bulkLoad, *api.Problem) {
+	held, err := n.memory.Enter(ctx, bulkCharge)
 	if err != nil {
-		return n.problem(c.ctx, err)
+		return nil, n.problem(ctx, err)
 	}
 	defer held.Release()
 	if err := n.memtables.admit(); err != nil {
-		return n.problem(c.ctx, err)
+		return nil, n.problem(ctx, err)
 	}
-	ctx, cancel := context.WithCancelCause(c.ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	unhook := func() bool { return true }
 	w := &writer{node: n, name: name, took: func(l lease) {
@@ -59,14 +78,14 @@ func (n *Node) bulk(c *call) *api.Problem {
 	defer w.release()
 	defer func() { unhook() }() // the index outlives the call, and would keep the call with it
 	if err := w.find(ctx); err != nil {
-		return n.problem(ctx, err)
+		return nil, n.problem(ctx, err)
 	}
-	src, stop := c.timed(n, ctx)
+	src, stop := open(ctx)
 	defer stop()
-	load := &bulkLoad{node: n, writer: w, start: c.start, lines: newLineReader(src, int(n.cfg.Limits.DocumentBytes)), ids: newIDSet(n.cfg.Limits.BulkIDs)}
+	load := &bulkLoad{node: n, writer: w, start: start, lines: newLineReader(src, int(n.cfg.Limits.DocumentBytes)), ids: newIDSet(n.cfg.Limits.BulkIDs)}
 	load.run(ctx)
-	stop()
-	return load.answer(c)
+	load.finish()
+	return load, nil
 }
 
 // bulkLoad is one load under way.
@@ -83,6 +102,7 @@ type bulkLoad struct {
 	stopped *api.Problem // why nothing more is applied
 	broken  *api.Problem // why the stream could not be read to its end
 	reply   api.BulkReply
+	after   leaf.Snapshot // the index when the load was over, if it was there
 }
 
 // run reads to the end of the stream.
@@ -250,8 +270,8 @@ func roomIn(err error) (wait time.Duration, full bool) {
 	return min(max(wait, least), most), full
 }
 
-// answer sends the reply.
-func (b *bulkLoad) answer(c *call) *api.Problem {
+// finish fills the reply.
+func (b *bulkLoad) finish() {
 	n, r := b.node, &b.reply
 	n.documents.indexed.Add(r.Indexed)
 	n.documents.rejected.Add(r.Failed)
@@ -266,14 +286,17 @@ func (b *bulkLoad) answer(c *call) *api.Problem {
 		// The stream broke off after documents had gone in: the line it broke at is listed with the reason.
 		r.Errors = append(r.Errors, api.DocFailure{Line: b.broken.Line, Code: string(b.broken.Code), Reason: b.broken.Detail})
 	}
-	if b.applied || r.OK {
-		status := http.StatusOK
-		if !r.OK {
-			status = http.StatusMultiStatus
-		}
-		return c.json(n, status, r.AppendJSON(nil))
+	if b.writer.has {
+		b.after = b.writer.lease.state()
 	}
-	// Nothing was applied.
+}
+
+// refused is the problem of a load of which nothing was applied, nil for one whose reply is the answer.
+func (b *bulkLoad) refused() *api.Problem {
+	r := &b.reply
+	if b.applied || r.OK {
+		return nil
+	}
 	p := &api.Problem{Code: api.NothingApplied, Detail: fmt.Sprintf("none of the %d documents was applied; see errors", r.Failed)}
 	if b.stopped != nil {
 		stopped := *b.stopped
@@ -283,7 +306,6 @@ func (b *bulkLoad) answer(c *call) *api.Problem {
 		return b.broken
 	}
 	p.Extra = r.AppendMembers(nil)
-	c.size = len(p.Extra)
 	return p
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/text"
@@ -28,6 +30,7 @@ type engine interface {
 	Apply(ctx context.Context, ops []shard.Op) ([]shard.OpResult, error)
 	Snapshot() *shard.Snapshot
 	Flush(ctx context.Context) error
+	Version() (version, commitTS uint64)
 	Stats() shard.Stats
 	Close(ctx context.Context) error
 }
@@ -60,6 +63,7 @@ type index struct {
 	eng    engine
 	err    error
 
+	instance  uint64 // drawn for each opening; see leaf.Snapshot
 	analyzers atomic.Pointer[analyzerSet]
 
 	users sync.WaitGroup // calls that use eng; added to under catalog.mu only, while the index is in byName
@@ -123,7 +127,7 @@ func (c *catalog) load() error {
 }
 
 func (c *catalog) newIndex(e catalogEntry) *index {
-	i := &index{entry: e, opened: make(chan struct{})}
+	i := &index{entry: e, opened: make(chan struct{}), instance: rand.Uint64()}
 	i.ctx, i.cancel = context.WithCancelCause(c.node.ctx)
 	return i
 }
@@ -189,6 +193,12 @@ func (c *catalog) list() []*index {
 type lease struct{ *index }
 
 func (l lease) release() { l.users.Done() }
+
+// state names what the index holds now.
+func (l lease) state() leaf.Snapshot {
+	version, ts := l.eng.Version()
+	return leaf.Snapshot{Instance: l.instance, Version: version, CommitTS: ts}
+}
 
 // noIndexError is an errNoIndex with the name that was asked for.
 type noIndexError struct{ name string }

@@ -7,10 +7,8 @@ import (
 	"slices"
 
 	"github.com/weft-search/weft/internal/api"
-	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
-	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/knn"
@@ -19,35 +17,22 @@ import (
 // execution is one search on its way through one snapshot. Its phases run one after the other in run; what a later phase needs of
 // an earlier one stands here.
 type execution struct {
-	node  *Node
-	req   *api.SearchRequest
-	watch *stopwatch
-	snap  *shard.Snapshot
+	view
+	req *api.SearchRequest
 
 	root       query.Node
 	everything bool               // root is every document: nothing is scored
 	places     map[query.Node]int // byte offset of the parts of root in q
 
 	// Known when the request was held against the schema.
-	sch       *schema.Schema
-	leaves    []exec.Leaf
-	analyzers exec.Analyzers
 	pick      selector
 	sort      []exec.SortKey
 	sortTypes []schema.Type // of the fields of sort
 	marked    []string      // fields to highlight
 	page      page
-	stats     *score.Stats // to score with; nil: those of the leaves
-	trace     *exec.Trace  // nil: not wanted
 
-	rank    ranking
-	partial bool // the deadline passed before everything was done
-	held    []*admit.Place
-
-	aggUsed    int64       // bytes that the states have asked for
-	aggCharged int64       // of node.aggregations
-	aggBeyond  bool        // the place of node.aggBeyond is held
-	printing   replyMemory // of facets and aggregations as they are rendered
+	rank     ranking
+	printing replyMemory // of facets and aggregations as they are rendered
 }
 
 // ranking is what was found, best first.
@@ -72,7 +57,10 @@ type votes struct {
 
 // newExecution reads the query of a request. What the search is charged is the caller's to release.
 func (n *Node) newExecution(req *api.SearchRequest, watch *stopwatch) (*execution, error) {
-	x := &execution{node: n, req: req, watch: watch, places: map[query.Node]int{}}
+	x := &execution{
+		view: view{node: n, watch: watch, defaultFields: req.DefaultFields, allowPartial: req.AllowPartial == api.Yes},
+		req:  req, places: map[query.Node]int{},
+	}
 	root, err := query.Parse(req.Q, query.ParseOptions{DefaultOp: req.DefaultOp, Positions: x.places})
 	if err != nil {
 		return nil, err
@@ -85,13 +73,11 @@ func (n *Node) newExecution(req *api.SearchRequest, watch *stopwatch) (*executio
 // run searches a snapshot of the index and renders the hits.
 func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*api.SearchReply, *api.Problem) {
 	n, req := x.node, x.req
-	x.snap = snap
-	x.sch, x.leaves = x.snap.Schema(), x.snap.Leaves()
+	err := x.show(i, snap)
 	if prob := x.bind(); prob != nil {
 		return nil, prob
 	}
-	var err error
-	if x.analyzers, err = i.analyzersOf(x.sch); err != nil {
+	if err != nil {
 		return nil, n.problem(ctx, err)
 	}
 	if req.Profile {
@@ -104,18 +90,14 @@ func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*a
 		x.watch.lap(stageStatistics)
 	}
 	began := x.watch.last
-	if sets := int64(len(req.Filters)); sets > 0 {
-		if err := x.charge((sets + 1) * x.setBytes()); err != nil {
-			return nil, n.problem(ctx, err)
-		}
+	if err := x.chargeFilters(len(req.Filters)); err != nil {
+		return nil, n.problem(ctx, err)
 	}
 	if err := x.find(ctx); err != nil {
 		return nil, x.placed(ctx, err)
 	}
-	for _, h := range x.rank.hits {
-		if !api.Finite(h.Score) {
-			return nil, api.NewProblem(api.ScoreOverflow, "the boosts of the query make a score that no number can hold").On("q")
-		}
+	if prob := checkScores(x.rank.hits); prob != nil {
+		return nil, prob
 	}
 	reply := &api.SearchReply{Total: x.rank.total, Relation: x.rank.relation, DFS: req.DFS}
 	if req.Total == api.TotalNone {
@@ -163,44 +145,18 @@ func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*a
 
 // release gives back the memory that the search was charged.
 func (x *execution) release() {
-	for _, p := range x.held {
-		p.Release()
-	}
+	x.view.release()
 	x.printing.release()
 }
 
-// chargeFrom is the memory from which a search is charged for what it holds; less belongs to its place.
-const chargeFrom = 1 << 20
-
-// charge takes memory until the search ends.
-func (x *execution) charge(bytes int64) error {
-	if bytes < chargeFrom {
-		return nil
+// checkScores refuses scores that are no numbers.
+func checkScores(hits []exec.Hit) *api.Problem {
+	for i := range hits {
+		if !api.Finite(hits[i].Score) {
+			return api.NewProblem(api.ScoreOverflow, "the boosts of the query make a score that no number can hold").On("q")
+		}
 	}
-	p, err := x.node.memory.TryEnter(bytes)
-	if err != nil {
-		return err
-	}
-	x.held = append(x.held, p)
 	return nil
-}
-
-// setBytes is the size of one set of documents of the snapshot.
-func (x *execution) setBytes() int64 {
-	var n int64
-	for _, l := range x.leaves {
-		n += int64(l.NumDocs()+63) / 64 * 8
-	}
-	return n
-}
-
-// tolerate tells whether an error only means that the time was over and the caller takes what was reached.
-func (x *execution) tolerate(err error) bool {
-	if x.req.AllowPartial != api.Yes || !errors.Is(err, context.DeadlineExceeded) {
-		return false
-	}
-	x.partial = true
-	return true
 }
 
 // placed is the problem of an error with the place in the query or filter of the part that the index refuses.
@@ -219,7 +175,7 @@ func (x *execution) placed(ctx context.Context, err error) *api.Problem {
 
 // bind holds the request against the schema.
 func (x *execution) bind() *api.Problem {
-	if prob := checkDefaultFields(x.sch, x.req); prob != nil {
+	if prob := x.checkDefaultFields(); prob != nil {
 		return prob
 	}
 	var prob *api.Problem
@@ -232,8 +188,10 @@ func (x *execution) bind() *api.Problem {
 	if prob := x.bindHighlight(); prob != nil {
 		return prob
 	}
-	if prob := x.bindKNN(); prob != nil {
-		return prob
+	if x.req.KNN != nil {
+		if prob := x.checkVector(x.req.KNN); prob != nil {
+			return prob
+		}
 	}
 	if most := maxExplained; x.req.Explain && x.req.Limit > most {
 		return (&api.Problem{Code: api.InvalidParameter, Field: "limit", Detail: fmt.Sprintf("limit: it is at most %d with explain", most)}).Within(int64(most))
@@ -271,17 +229,8 @@ func (x *execution) bindSort() *api.Problem {
 	return nil
 }
 
-// bindKNN compares the length of the query vector with that of the field; whatever else there is to its vectors, package knn knows.
-func (x *execution) bindKNN() *api.Problem {
-	q := x.req.KNN
-	if q == nil {
-		return nil
-	}
-	f, ok := x.sch.Lookup(q.Field)
-	if !ok {
-		return unknownField(q.Field, "knn")
-	}
-	fd := &x.sch.Fields[f]
+// checkLength compares the length of a vector with that of its field.
+func checkLength(fd *schema.Field, q *api.KNN) *api.Problem {
 	have, what := len(q.Dense), "numbers"
 	switch {
 	case fd.Type == schema.DenseVector && q.Dense != nil:
@@ -334,20 +283,6 @@ func floor(reply *api.SearchReply, least float64) *api.Problem {
 	extra = append(extra, `,"coverage":`...)
 	extra = reply.Coverage.AppendJSON(extra)
 	return &api.Problem{Code: api.Incomplete, Field: "min_coverage", Extra: extra, Detail: "the answer covers less of the index than min_coverage asks for"}
-}
-
-// checkDefaultFields checks the fields that the request wants searched.
-func checkDefaultFields(sch *schema.Schema, req *api.SearchRequest) *api.Problem {
-	for _, name := range req.DefaultFields {
-		f, ok := sch.Lookup(name)
-		if !ok {
-			return unknownField(name, "default_fields")
-		}
-		if sch.Fields[f].Type != schema.Text || !sch.Fields[f].Indexed {
-			return &api.Problem{Code: api.FieldNotSearchable, Field: name, Detail: fmt.Sprintf("default_fields: field %q has no text index", name)}
-		}
-	}
-	return nil
 }
 
 func unknownField(name, param string) *api.Problem {

@@ -206,7 +206,7 @@ const maxExplainedValues = 100
 
 func (x *execution) vectorTree(b []byte, h *exec.Hit, similarity float32) ([]byte, error) {
 	q := x.req.KNN
-	values, err := knn.Values(x.leaves, x.sch, x.vectorRequest(0), h.Leaf, h.Doc)
+	values, err := knn.Values(x.leaves, x.sch, x.vectorRequest(x.req.KNN, 0, x.req.Filters), h.Leaf, h.Doc)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/shard/exec"
-	"github.com/weft-search/weft/internal/shard/knn"
 )
 
 // find ranks: by the query, by vectors, or by both.
@@ -32,18 +31,11 @@ func (x *execution) find(ctx context.Context) error {
 
 // lexical runs the query.
 func (x *execution) lexical(ctx context.Context, r exec.Request) (*exec.Result, error) {
-	r.Query, r.Stats, r.DefaultFields = x.root, x.stats, x.req.DefaultFields
-	r.Filters, r.Cache, r.Trace = x.req.Filters, x.node.filters, x.trace
-	r.AllowPartial = x.req.AllowPartial == api.Yes
-	res, err := exec.Search(ctx, x.leaves, x.sch, x.analyzers, r)
-	x.watch.lap(stageSearch)
+	r.Query, r.Filters = x.root, x.req.Filters
+	res, err := x.search(ctx, r)
 	if err != nil {
-		if !x.tolerate(err) {
-			return nil, err
-		}
-		res = &exec.Result{TotalRelation: exec.AtLeast} // nothing was reached
+		return nil, err
 	}
-	x.partial = x.partial || res.Partial
 	x.rank.notes = append(x.rank.notes, res.Notes...)
 	return res, nil
 }
@@ -77,39 +69,24 @@ func (x *execution) findLexical(ctx context.Context) error {
 	return nil
 }
 
-// vectorRequest is the vector search of the request, for k neighbours.
-func (x *execution) vectorRequest(k int) knn.Request {
-	q := x.req.KNN
-	return knn.Request{
-		Field: q.Field, Dense: q.Dense, Bits: q.Bits, Indices: q.Indices, Weights: q.Weights,
-		K: k, Exact: q.Exact, Ef: q.Ef, Combiner: q.Combiner,
-		Filters: x.req.Filters, DefaultFields: x.req.DefaultFields, Cache: x.node.filters,
+// neighbours runs the vector search of the request, for k neighbours.
+func (x *execution) neighbours(ctx context.Context, k int) ([]exec.Hit, error) {
+	hits, plan, err := x.nearest(ctx, x.vectorRequest(x.req.KNN, k, x.req.Filters))
+	if plan != nil {
+		x.rank.plan = plan
 	}
-}
-
-// nearest runs the vector search.
-func (x *execution) nearest(ctx context.Context, k int) (*knn.Result, error) {
-	res, err := knn.Search(ctx, x.leaves, x.sch, x.analyzers, x.vectorRequest(k))
-	x.watch.lap(stageKNN)
-	if err != nil {
-		if !x.tolerate(err) {
-			return nil, err
-		}
-		return &knn.Result{}, nil
-	}
-	x.rank.plan = &res.Plan
-	return res, nil
+	return hits, err
 }
 
 // findNearest ranks by similarity alone.
 func (x *execution) findNearest(ctx context.Context) error {
-	res, err := x.nearest(ctx, x.req.KNN.K)
+	hits, err := x.neighbours(ctx, x.req.KNN.K)
 	if err != nil {
 		return err
 	}
-	x.rank.nearest = res.Hits
-	x.rank.hits = window(res.Hits, x.req.Offset, x.req.Limit)
-	x.settle(len(res.Hits))
+	x.rank.nearest = hits
+	x.rank.hits = window(hits, x.req.Offset, x.req.Limit)
+	x.settle(len(hits))
 	return nil
 }
 
@@ -154,13 +131,13 @@ func (x *execution) findHybrid(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	vectors, err := x.nearest(ctx, pool)
+	vectors, err := x.neighbours(ctx, pool)
 	if err != nil {
 		return err
 	}
-	known := make(map[place]*fusing, len(lexical.Hits)+len(vectors.Hits))
+	known := make(map[place]*fusing, len(lexical.Hits)+len(vectors))
 	lists := make([]score.Branch[place], branches)
-	for b, hits := range [branches][]exec.Hit{lexicalBranch: lexical.Hits, vectorBranch: vectors.Hits} {
+	for b, hits := range [branches][]exec.Hit{lexicalBranch: lexical.Hits, vectorBranch: vectors} {
 		lists[b] = score.Branch[place]{Weight: req.Weights[b], Hits: make([]score.Hit[place], len(hits))}
 		for i, h := range hits {
 			if !api.Finite(h.Score) {

@@ -57,16 +57,12 @@ func (n *Node) knnRecall(c *call) *api.Problem {
 		return n.problem(ctx, err)
 	}
 	defer func() { c.leave(n, place) }()
-	l, err := n.catalog.use(ctx, name)
+	ctx, r, err := n.read(ctx, name)
 	if err != nil {
 		return n.problem(ctx, err)
 	}
-	defer l.release()
-	ctx, stop := l.within(ctx)
-	defer stop()
-	snap := l.eng.Snapshot()
-	defer snap.Release()
-	res, err := knn.Recall(ctx, snap.Leaves(), snap.Schema(), req)
+	defer r.release()
+	res, err := knn.Recall(ctx, r.snap.Leaves(), r.snap.Schema(), req)
 	if err != nil {
 		return n.problem(ctx, fmt.Errorf("measure recall: %w", err))
 	}

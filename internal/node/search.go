@@ -111,21 +111,21 @@ func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
 		return n.problem(ctx, err)
 	}
 	defer func() { c.leave(n, place) }()
-	l, err := n.catalog.use(ctx, req.Index)
+	ctx, r, err := n.read(ctx, req.Index)
 	if err != nil {
 		return n.problem(ctx, err)
 	}
-	defer l.release()
-	ctx, stop := l.within(ctx)
-	defer stop()
+	defer r.release()
 	watch.lap(stageQueue)
 
-	snap := l.eng.Snapshot()
-	defer snap.Release()
 	defer x.release()
-	reply, prob := x.run(ctx, l.index, snap)
+	reply, prob := x.run(ctx, r.lease.index, r.snap)
+	record := func(total uint64, outcome string) {
+		n.recordSearch(ctx, watch, slog.String("index", req.Index), slog.Int("query_bytes", len(req.Q)), slog.Int("limit", req.Limit), slog.Int("offset", req.Offset),
+			slog.Uint64("total", total), slog.String("outcome", outcome))
+	}
 	if prob != nil {
-		n.recordSearch(c, req, watch, 0, string(prob.Code))
+		record(0, string(prob.Code))
 		return prob
 	}
 	outcome := "answered"
@@ -134,7 +134,7 @@ func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
 		n.cfg.Metrics.Partial.Inc()
 	}
 	body := reply.AppendJSON(make([]byte, 0, len(reply.Hits)+len(reply.Facets)+len(reply.Aggs)+2048))
-	n.recordSearch(c, req, watch, reply.Total, outcome)
+	record(reply.Total, outcome)
 	return c.json(n, http.StatusOK, body)
 }
 
@@ -152,7 +152,7 @@ func (l lease) within(ctx context.Context) (context.Context, func()) {
 }
 
 // recordSearch counts the stages and logs a slow search, without its text.
-func (n *Node) recordSearch(c *call, req *api.SearchRequest, watch *stopwatch, total uint64, outcome string) {
+func (n *Node) recordSearch(ctx context.Context, watch *stopwatch, attrs ...slog.Attr) {
 	for _, t := range watch.laps {
 		n.stages[t.Stage].Observe(time.Duration(t.Micros) * time.Microsecond)
 	}
@@ -160,12 +160,8 @@ func (n *Node) recordSearch(c *call, req *api.SearchRequest, watch *stopwatch, t
 	if n.cfg.SlowSearch <= 0 || took < n.cfg.SlowSearch {
 		return
 	}
-	attrs := []slog.Attr{
-		slog.String("index", req.Index), slog.Int("query_bytes", len(req.Q)), slog.Int("limit", req.Limit), slog.Int("offset", req.Offset),
-		slog.Uint64("total", total), slog.String("outcome", outcome),
-	}
 	for _, t := range watch.laps {
 		attrs = append(attrs, slog.Duration(t.Stage, time.Duration(t.Micros)*time.Microsecond))
 	}
-	n.slow.Record(c.ctx, took, attrs...)
+	n.slow.Record(ctx, took, attrs...)
 }

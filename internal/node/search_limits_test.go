@@ -134,7 +134,7 @@ func TestLongAnswersOfAggregationsEndEarly(t *testing.T) {
 // TestLargeSetsAreCharged: sets of documents that are large count against the memory of requests.
 func TestLargeSetsAreCharged(t *testing.T) {
 	s := newServer(t, Config{})
-	x := &execution{node: s.node}
+	x := &execution{view: view{node: s.node}}
 	if err := x.charge(chargeFrom - 1); err != nil || s.node.memory.Used() != 0 {
 		t.Errorf("a small set: %v, %d charged", err, s.node.memory.Used())
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/schema/jsondoc"
 	"github.com/weft-search/weft/internal/shard"
@@ -37,21 +38,41 @@ func (n *Node) putDocument(c *call) *api.Problem {
 		return prob
 	}
 	defer held.release()
-	room, err := n.enterAnalysis(c.ctx, len(body))
+	leave, err := n.enterWrite(c.ctx, len(body))
 	if err != nil {
 		return n.problem(c.ctx, err)
 	}
-	defer room.leave()
-	place, err := n.writes.Enter(c.ctx, 1)
-	if err != nil {
-		return n.problem(c.ctx, err)
+	defer leave()
+	reply, _, prob := n.writeDocument(c.ctx, name, body)
+	if prob != nil {
+		return prob
 	}
-	defer place.Release()
+	return c.json(n, http.StatusOK, reply.AppendJSON(nil))
+}
 
+// enterWrite waits for a place among the writes and for the memory to take so many bytes of a document apart. leave gives both back.
+func (n *Node) enterWrite(ctx context.Context, bytes int) (leave func(), err error) {
+	room, err := n.enterAnalysis(ctx, bytes)
+	if err != nil {
+		return nil, err
+	}
+	place, err := n.writes.Enter(ctx, 1)
+	if err != nil {
+		room.leave()
+		return nil, err
+	}
+	return func() {
+		place.Release()
+		room.leave()
+	}, nil
+}
+
+// writeDocument writes one document to the named index, which it makes if it is not there. after is the index with the document.
+func (n *Node) writeDocument(ctx context.Context, name string, body []byte) (reply *api.WriteReply, after leaf.Snapshot, prob *api.Problem) {
 	w := &writer{node: n, name: name}
 	defer w.release()
-	if err := w.find(c.ctx); err != nil {
-		return n.problem(c.ctx, err)
+	if err := w.find(ctx); err != nil {
+		return nil, after, n.problem(ctx, err)
 	}
 	b := &batch{}
 	w.parse(b, 1, body)
@@ -60,22 +81,21 @@ func (n *Node) putDocument(c *call) *api.Problem {
 		if it.fail.HasPosition { // a document sent alone may have lines
 			it.fail.Line = 1 + bytes.Count(body[:min(it.fail.Position, len(body))], []byte{'\n'})
 		}
-		return it.fail
+		return nil, after, it.fail
 	}
 	if err := n.memtables.admit(); err != nil {
-		return n.problem(c.ctx, err)
+		return nil, after, n.problem(ctx, err)
 	}
-	if err := w.commit(c.ctx, b); err != nil {
-		return n.problem(c.ctx, err)
+	if err := w.commit(ctx, b); err != nil {
+		return nil, after, n.problem(ctx, err)
 	}
 	it := b.items[0]
 	if it.fail != nil {
 		n.documents.rejected.Inc()
-		return it.fail
+		return nil, after, it.fail
 	}
 	n.documents.indexed.Inc()
-	reply := api.WriteReply{OK: true, ID: it.key, Members: oneMember(), Inferred: w.inferred}
-	return c.json(n, http.StatusOK, reply.AppendJSON(nil))
+	return &api.WriteReply{OK: true, ID: it.key, Members: oneMember(), Inferred: w.inferred}, w.lease.state(), nil
 }
 
 func (n *Node) deleteDocument(c *call) *api.Problem {
@@ -92,26 +112,41 @@ func (n *Node) deleteDocument(c *call) *api.Problem {
 		return n.problem(c.ctx, err)
 	}
 	defer place.Release()
-	l, err := n.catalog.use(c.ctx, name)
+	deleted, _, err := n.deleteDocuments(c.ctx, name, []string{id})
 	if err != nil {
 		return n.problem(c.ctx, err)
 	}
-	defer l.release()
-	ctx, stop := l.within(c.ctx)
-	defer stop()
-	res, err := l.eng.Apply(ctx, []shard.Op{{Delete: true, Key: id}})
-	if err == nil {
-		err = res[0].Err
-	}
-	if err != nil {
-		return n.problem(ctx, err)
-	}
-	reply := api.DeleteReply{OK: true, Members: oneMember()}
-	if res[0].Existed {
-		reply.Deleted = 1
-		n.documents.deleted.Inc()
-	}
+	reply := api.DeleteReply{OK: true, Deleted: deleted, Members: oneMember()}
 	return c.json(n, http.StatusOK, reply.AppendJSON(nil))
+}
+
+// deleteDocuments deletes documents as one batch and counts those that were there. after is the index without them.
+func (n *Node) deleteDocuments(ctx context.Context, name string, ids []string) (deleted int, after leaf.Snapshot, err error) {
+	l, err := n.catalog.use(ctx, name)
+	if err != nil {
+		return 0, after, err
+	}
+	defer l.release()
+	within, stop := l.within(ctx)
+	defer stop()
+	ops := make([]shard.Op, len(ids))
+	for i, id := range ids {
+		ops[i] = shard.Op{Delete: true, Key: id}
+	}
+	res, err := l.eng.Apply(within, ops)
+	if err != nil {
+		return 0, after, n.problem(within, err)
+	}
+	for _, r := range res {
+		if r.Err != nil {
+			return 0, after, n.problem(within, r.Err)
+		}
+		if r.Existed {
+			deleted++
+		}
+	}
+	n.documents.deleted.Add(uint64(deleted))
+	return deleted, l.state(), nil
 }
 
 func (n *Node) getDocument(c *call) *api.Problem {

@@ -93,6 +93,13 @@ func (sn *Snapshot) Docs() uint64 { return sn.docs }
 // snapshots of one process mean the same only if their versions are equal.
 func (sn *Snapshot) Version() uint64 { return sn.changes }
 
+// Version returns those of the snapshot that Snapshot would return, its Version and CommitTS, without making one.
+func (s *Shard) Version() (version, commitTS uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.changes, s.mu.ts
+}
+
 // CommitTS is the highest commit timestamp that the snapshot shows.
 func (sn *Snapshot) CommitTS() uint64 { return sn.commitTS }
 

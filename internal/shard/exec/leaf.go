@@ -152,4 +152,6 @@ type Result struct {
 	Partial       bool   // the deadline passed before everything was searched
 	Notes         []string
 	Stats         *score.Stats // what the scores were made with, of the terms that score; nil without Request.KeepStats or scores
+	Scored        bool         // scores of the hits come from words, and so from statistics
+	CappedPrefix  bool         // a prefix has more than MaxPrefixTerms words, and only the most frequent of them score
 }

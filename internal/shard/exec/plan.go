@@ -797,6 +797,7 @@ func (s *searcher) scoring(n *node, terms []expansion) (map[string]bool, error) 
 			return all[i].text < all[j].text
 		})
 		s.note(fmt.Sprintf("prefix %q has %d terms; the %d most frequent score", n.text, len(all), MaxPrefixTerms))
+		s.cappedPrefix = true
 		all = all[:MaxPrefixTerms]
 	}
 	keep := make(map[string]bool, len(all))

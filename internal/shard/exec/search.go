@@ -47,6 +47,7 @@ type searcher struct {
 	slots         int
 	docs          uint64
 	collect       *score.Stats      // receives the statistics, if not nil
+	cappedPrefix  bool              // not every term of a prefix scores
 	uncapped      bool              // of a prefix every term counts, not only those that score
 	checker       func(n int) error // check, for leaves to call
 
@@ -118,7 +119,7 @@ func (s *searcher) release() {
 	clear(s.postArena)
 	clear(s.slotCur)
 	s.ctx, s.leaves, s.schema, s.analyzers, s.req, s.collect = nil, nil, nil, nil, nil, nil
-	s.uncapped = false
+	s.uncapped, s.cappedPrefix = false, false
 	s.expansions, s.leafSets, s.setsOf, s.prefixBytes = 0, nil, nil, 0
 	clear(s.keptLists)
 	if s.keptLists = s.keptLists[:0]; cap(s.keptLists) > 4*keepLists {
@@ -271,6 +272,7 @@ func Search(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers
 		if res.Stats = s.collect; res.Stats != nil {
 			res.Stats.Docs = s.docs
 		}
+		res.Scored, res.CappedPrefix = scores(sh.root), s.cappedPrefix
 	}
 	if req.Trace != nil {
 		req.Trace.Leaves = make([]LeafTrace, len(leaves))
@@ -288,6 +290,15 @@ func Search(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers
 	}
 	res.Notes = s.notes
 	return res, nil
+}
+
+// scores tells whether words give scores in a query.
+func scores(n *node) bool {
+	switch n.kind {
+	case kindTerm, kindPhrase, kindPrefix:
+		return true
+	}
+	return slices.ContainsFunc(n.must, scores) || slices.ContainsFunc(n.should, scores)
 }
 
 // window is the number of best documents that are kept.
