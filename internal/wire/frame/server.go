@@ -1,9 +1,12 @@
 package frame
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,10 +27,11 @@ const (
 	Close
 )
 
-// Handler answers one request. It appends the reply to reply, which is empty and may have room, and returns the result as append does.
+// Handler answers one request. It appends the reply to reply, which is empty and may have room, and returns the result as append does;
+// it may as well return any other slice, such as the request or memory that is shared.
 //
-// Both slices are the server's: request is valid until Handler returns; the returned slice is the server's from then on and may be
-// overwritten after it is sent, so it must not be memory that anyone else keeps. The context belongs to the connection: it ends when
+// request and reply are the server's and are used again after Handler has returned. The returned slice is read until it is sent and must
+// not change before the connection's next request or its end. The context belongs to the connection: it ends when
 // the peer resets it (cause matching ErrPeerGone) or the server is cut off (cause ErrServerClosed), and not when Handler returns; it
 // has no deadline. Handler must return soon after its context ends. It is called from many goroutines, never twice at once for one
 // connection.
@@ -73,7 +77,8 @@ type Limits struct {
 type Server struct {
 	// Handler answers the requests; required.
 	Handler Handler
-	// Refuse appends the reply that the server gives in place of the handler to dst; nil closes the connection without a reply.
+	// Refuse appends the reply that the server gives in place of the handler to dst, as a Handler does; nil closes the connection without
+	// a reply.
 	Refuse func(dst []byte, r Refusal) []byte
 	// Admit is asked before a body of length bytes is read, if that is over Limits.Small. It returns what gives the memory back, which
 	// is called once when the reply is sent, or an error. It should answer at once: a refusal is what keeps the memory bounded. nil
@@ -83,33 +88,210 @@ type Server struct {
 	Panic func(value any, stack []byte)
 	// Limits bound what peers can take.
 	Limits Limits
+
+	once     sync.Once
+	limits   Limits // with the defaults
+	ended    chan struct{}
+	draining atomic.Bool // set with mu held, before the connections are looked at
+	group    sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		closed    bool
+		listeners map[net.Listener]struct{}
+		conns     map[*serverConn]struct{} // refused ones too
+		open      int
+		refusing  int
+	}
+	count struct {
+		accepted, refused, requests, tooLong, noMemory, cut, peersGone, panics atomic.Uint64
+	}
+}
+
+func (s *Server) init() {
+	l := s.Limits
+	l.MaxConns = cmp.Or(l.MaxConns, 1024)
+	l.MaxRefusing = cmp.Or(l.MaxRefusing, 32)
+	l.MaxFrame = cmp.Or(l.MaxFrame, DefaultMaxFrame)
+	l.MaxReply = cmp.Or(l.MaxReply, DefaultMaxFrame)
+	l.Small = cmp.Or(l.Small, smallFrame)
+	l.Discard = cmp.Or(l.Discard, 1<<20)
+	l.Idle = cmp.Or(l.Idle, 5*time.Minute)
+	l.Stall = cmp.Or(l.Stall, 10*time.Second)
+	l.MinRate = cmp.Or(l.MinRate, 64<<10)
+	l.DrainBytes = cmp.Or(l.DrainBytes, l.MaxFrame)
+	l.DrainTime = cmp.Or(l.DrainTime, 2*time.Second)
+	s.limits = l
+	s.ended = make(chan struct{})
+	s.mu.listeners = map[net.Listener]struct{}{}
+	s.mu.conns = map[*serverConn]struct{}{}
 }
 
 // Serve accepts connections from l until Shutdown or Close, which close l, and then returns ErrServerClosed. It may be called for
-// several listeners at once.
-func (s *Server) Serve(l net.Listener) error { return ErrServerClosed }
+// several listeners at once. Any other error is that of the listener, which is closed then too; connections that were accepted go on.
+func (s *Server) Serve(l net.Listener) error {
+	s.once.Do(s.init)
+	if s.Handler == nil {
+		return errors.Join(errors.New("frame server has no handler"), l.Close())
+	}
+	s.mu.Lock()
+	if s.mu.closed {
+		s.mu.Unlock()
+		return errors.Join(ErrServerClosed, l.Close())
+	}
+	s.mu.listeners[l] = struct{}{}
+	s.group.Add(1)
+	s.mu.Unlock()
+	defer s.group.Done()
+
+	var pause time.Duration
+	for {
+		nc, err := l.Accept()
+		if err == nil {
+			pause = 0
+			s.take(nc)
+			continue
+		}
+		select {
+		case <-s.ended:
+			return ErrServerClosed
+		default:
+		}
+		// Out of descriptors or of memory, or a connection that was gone before it was taken: all of them pass.
+		if t, ok := err.(interface{ Temporary() bool }); !ok || !t.Temporary() {
+			s.mu.Lock()
+			delete(s.mu.listeners, l)
+			s.mu.Unlock()
+			return errors.Join(err, l.Close())
+		}
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-s.ended:
+			timer.Stop()
+			return ErrServerClosed
+		}
+	}
+}
+
+// take begins to serve a connection, or to refuse it.
+func (s *Server) take(nc net.Conn) {
+	c := &serverConn{s: s}
+	s.mu.Lock()
+	switch {
+	case s.mu.closed:
+		s.mu.Unlock()
+		reset(nc)
+		return
+	case s.mu.open < s.limits.MaxConns:
+		s.mu.open++
+	case s.Refuse != nil && s.mu.refusing < s.limits.MaxRefusing:
+		s.mu.refusing++
+		c.refused = true
+	default:
+		s.mu.Unlock()
+		s.count.refused.Add(1)
+		reset(nc)
+		return
+	}
+	c.init(nc)
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	s.mu.conns[c] = struct{}{}
+	s.group.Add(1)
+	s.mu.Unlock()
+	if c.refused {
+		s.count.refused.Add(1)
+	} else {
+		s.count.accepted.Add(1)
+	}
+	go c.run()
+}
+
+func (s *Server) drop(c *serverConn) {
+	s.mu.Lock()
+	delete(s.mu.conns, c)
+	if c.refused {
+		s.mu.refusing--
+	} else {
+		s.mu.open--
+	}
+	s.mu.Unlock()
+	s.group.Done()
+}
 
 // Shutdown ends the server in good order: listeners and idle connections are closed at once, requests under way are finished and
 // answered, and their connections closed after that. When ctx ends first, what is left is cut as by Close and the cause of ctx is
-// returned. All goroutines of the server have ended when Shutdown returns.
-func (s *Server) Shutdown(ctx context.Context) error { return nil }
+// returned; else the error is that of closing the listeners. All goroutines of the server have ended when Shutdown returns.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.stop(func(c *serverConn) { c.endIdle() })
+	done := make(chan struct{})
+	go func() {
+		s.group.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return err
+	case <-ctx.Done():
+	}
+	err = errors.Join(context.Cause(ctx), err, s.stop((*serverConn).cut))
+	<-done
+	return err
+}
 
 // Close ends the server at once: the contexts of handlers are cancelled and connections reset. All goroutines of the server have
-// ended when Close returns.
-func (s *Server) Close() error { return nil }
+// ended when Close returns. The error is that of closing the listeners.
+func (s *Server) Close() error {
+	err := s.stop((*serverConn).cut)
+	s.group.Wait()
+	return err
+}
+
+// stop takes nothing more and calls end for each connection.
+func (s *Server) stop(end func(*serverConn)) error {
+	s.once.Do(s.init)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mu.closed {
+		s.mu.closed = true
+		close(s.ended)
+	}
+	s.draining.Store(true)
+	var errs []error
+	for l := range s.mu.listeners {
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	clear(s.mu.listeners)
+	for c := range s.mu.conns {
+		end(c)
+	}
+	return errors.Join(errs...)
+}
 
 // ServerStats counts what a server did.
 type ServerStats struct {
-	Open      int64  // connections now, without those that are being refused
+	Open      int    // connections now, without those that are being refused
 	Accepted  uint64 // connections
 	Refused   uint64 // connections over MaxConns
 	Requests  uint64 // frames given to the handler
 	TooLong   uint64 // frames over MaxFrame
 	NoMemory  uint64 // frames that Admit refused
-	Cut       uint64 // connections cut off for a stalled or slow peer
-	PeersGone uint64 // requests whose peer reset the connection
-	Panics    uint64
+	Cut       uint64 // connections cut off for a peer that stalled or was slow in the middle of a frame
+	PeersGone uint64 // requests whose peer reset the connection while they ran
+	Panics    uint64 // of the handler or a hook
 }
 
 // Stats returns the counts so far.
-func (s *Server) Stats() ServerStats { return ServerStats{} }
+func (s *Server) Stats() ServerStats {
+	s.mu.Lock()
+	open := s.mu.open
+	s.mu.Unlock()
+	n := &s.count
+	return ServerStats{
+		Open: open, Accepted: n.accepted.Load(), Refused: n.refused.Load(), Requests: n.requests.Load(), TooLong: n.tooLong.Load(),
+		NoMemory: n.noMemory.Load(), Cut: n.cut.Load(), PeersGone: n.peersGone.Load(), Panics: n.panics.Load(),
+	}
+}

@@ -1,0 +1,408 @@
+package frame
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// writeChunk is how much of a reply is handed to the system under one deadline.
+	writeChunk = 256 << 10
+	// A connection that is refused is answered within refuseTime, and at most refuseDrain bytes of its input are thrown away.
+	refuseTime  = time.Second
+	refuseDrain = 64 << 10
+)
+
+// past is a deadline that ends a read at once.
+var past = time.Unix(1, 0)
+
+// The states of a connection. The goroutine that moves it from idle decides what becomes of it.
+const (
+	idle  int32 = iota // between requests
+	busy               // from the first byte of a request to the end of its reply
+	ended              // closed by the server
+)
+
+// serverConn is one connection of a Server. Its goroutine is run; watch runs beside a handler that takes longer than watchAfter.
+type serverConn struct {
+	stream
+	s       *Server
+	refused bool // over MaxConns
+
+	ctx    context.Context // of the handler: that of the connection
+	cancel context.CancelCauseFunc
+	state  atomic.Int32
+
+	begun  time.Time // when the frame that is being read was first waited for; zero before that
+	length int       // of its body; 0 until it is known
+
+	watcher struct {
+		timer *time.Timer
+		done  chan struct{} // watch sends once at its end
+		sync.Mutex
+		stopped bool
+	}
+	gone bool // watch saw that the peer is gone; read after watch has ended
+}
+
+func (c *serverConn) run() {
+	defer c.s.drop(c)
+	defer c.nc.Close()
+	defer c.cancel(nil)
+	defer func() {
+		if p := recover(); p != nil { // a hook's
+			c.panicked(p)
+		}
+	}()
+	if c.refused {
+		c.refuseConn()
+		return
+	}
+	for c.next() {
+	}
+}
+
+// panicked tells of a panic. It must not panic again, whatever the hook does.
+func (c *serverConn) panicked(value any) {
+	c.s.count.panics.Add(1)
+	if c.s.Panic != nil {
+		stack := debug.Stack()
+		defer func() {
+			if recover() != nil {
+				c.s.count.panics.Add(1)
+			}
+		}()
+		c.s.Panic(value, stack)
+	}
+}
+
+// next serves one request and reports whether the connection goes on.
+func (c *serverConn) next() bool {
+	l := &c.s.limits
+	c.begun, c.length = time.Time{}, 0
+	if c.r == c.w {
+		c.r, c.w = 0, 0
+		if c.nc.SetReadDeadline(time.Now().Add(l.Idle)) != nil {
+			return false
+		}
+		n, err := c.nc.Read(c.buf)
+		if n == 0 && err != nil {
+			return false // the peer has closed, or was idle for too long
+		}
+		c.w = n
+	}
+	if !c.state.CompareAndSwap(idle, busy) {
+		return false
+	}
+	goOn := c.request()
+	// The order matters: whoever shuts down sets draining and then looks for idle connections, so one of the two sees the other.
+	if goOn {
+		c.state.Store(idle)
+		if !c.s.draining.Load() || !c.state.CompareAndSwap(idle, ended) {
+			return true
+		}
+		if c.r == c.w {
+			var p prober
+			if p.init(c.nc); c.nc.SetReadDeadline(time.Time{}) == nil && p.look() != waiting {
+				return false
+			}
+		}
+	}
+	c.linger(l.DrainBytes, l.DrainTime)
+	return false
+}
+
+// request reads a request and answers it. It reports whether the connection goes on; if it does not, what the peer may still be sending
+// is to be drained.
+func (c *serverConn) request() bool {
+	l := &c.s.limits
+	for c.w-c.r < HeaderSize {
+		c.compact()
+		n, err := c.receive(c.buf[c.w:])
+		c.w += n
+		if err != nil && c.w < HeaderSize {
+			return c.broken(err)
+		}
+	}
+	n, err := bodyLength(c.buf[c.r:c.r+HeaderSize], l.MaxFrame)
+	c.r += HeaderSize
+	if err != nil {
+		c.s.count.tooLong.Add(1)
+		long := Refusal{Reason: FrameTooLong, Limit: int64(l.MaxFrame), Close: true}
+		if t, ok := errors.AsType[*TooLongError](err); ok {
+			long.Length = t.Length
+		}
+		return c.refuse(long)
+	}
+	c.length = n
+	if n > l.Small && c.s.Admit != nil {
+		release, err := c.s.Admit(c.ctx, n)
+		if err != nil {
+			c.s.count.noMemory.Add(1)
+			r := Refusal{Reason: NoMemory, Length: int64(n), Err: err, Close: n > l.Discard}
+			if !r.Close {
+				if err := c.discard(n); err != nil {
+					return c.broken(err)
+				}
+			}
+			return c.refuse(r)
+		}
+		if release != nil {
+			defer release()
+		}
+	}
+	request := takeBuffer()
+	defer request.give()
+	body, err := readBody(c, request.b, n)
+	if err != nil {
+		return c.broken(err)
+	}
+	request.b = body
+
+	reply := takeBuffer()
+	defer reply.give()
+	c.s.count.requests.Add(1)
+	answer, verdict, ok := c.call(body, reply.b[:0])
+	if c.gone {
+		c.s.count.peersGone.Add(1)
+		return false
+	}
+	if !ok {
+		return c.refuse(Refusal{Reason: Panicked, Close: true})
+	}
+	reply.adopt(answer)
+	if len(answer) > l.MaxReply {
+		if !c.refuse(Refusal{Reason: ReplyTooLong, Limit: int64(l.MaxReply), Length: int64(len(answer)), Close: verdict != Keep}) {
+			return false
+		}
+	} else if err := c.reply(answer); err != nil {
+		return c.broken(err)
+	}
+	return verdict == Keep
+}
+
+// call calls the handler and watches the connection meanwhile. ok is false if the handler panicked.
+func (c *serverConn) call(request, dst []byte) (reply []byte, verdict Verdict, ok bool) {
+	c.startWatch()
+	defer func() {
+		c.stopWatch()
+		if p := recover(); p != nil {
+			c.panicked(p)
+			reply, ok = nil, false
+		}
+	}()
+	reply, verdict = c.s.Handler(c.ctx, request, dst)
+	return reply, verdict, true
+}
+
+func (c *serverConn) startWatch() {
+	w := &c.watcher
+	c.compact()
+	if w.timer == nil {
+		w.done = make(chan struct{}, 1)
+		w.timer = time.AfterFunc(watchAfter, c.watch)
+		return
+	}
+	w.stopped = false
+	w.timer.Reset(watchAfter)
+}
+
+func (c *serverConn) stopWatch() {
+	w := &c.watcher
+	if w.timer.Stop() {
+		return
+	}
+	w.Lock()
+	w.stopped = true
+	// The next read sets a deadline of its own. Should this fail, the connection is closed, which ends the read as well.
+	if c.nc.SetReadDeadline(past) != nil {
+		c.nc.Close()
+	}
+	w.Unlock()
+	<-w.done
+}
+
+// watch waits for the connection to break and cancels the handler's context then. Input that comes meanwhile belongs to the next
+// requests and is kept; when there is no more room for it, the peer is watched no longer. An end of the input is no break: the peer may
+// have shut down its sending side only and wait for its reply.
+func (c *serverConn) watch() {
+	w := &c.watcher
+	defer func() { w.done <- struct{}{} }()
+	w.Lock()
+	if w.stopped || c.nc.SetReadDeadline(time.Time{}) != nil {
+		w.Unlock()
+		return
+	}
+	w.Unlock()
+	for c.w < len(c.buf) {
+		n, err := c.nc.Read(c.buf[c.w:])
+		c.w += n
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded):
+			return
+		default:
+			c.gone = true
+			c.cancel(fmt.Errorf("%w: %w", ErrPeerGone, err))
+			return
+		}
+	}
+}
+
+// Read reads from a frame that has begun: what was read ahead, then the connection, which must not stall.
+func (c *serverConn) Read(p []byte) (int, error) {
+	if c.r < c.w {
+		n := copy(p, c.buf[c.r:c.w])
+		c.r += n
+		return n, nil
+	}
+	return c.receive(p)
+}
+
+// receive reads from the connection in the middle of a frame.
+func (c *serverConn) receive(p []byte) (int, error) {
+	now := time.Now()
+	if c.begun.IsZero() {
+		c.begun = now
+	}
+	if err := c.nc.SetReadDeadline(earlier(now.Add(c.s.limits.Stall), c.begun.Add(c.allowed(c.length)))); err != nil {
+		return 0, err
+	}
+	return c.nc.Read(p)
+}
+
+// allowed is how long a frame of n bytes may take.
+func (c *serverConn) allowed(n int) time.Duration {
+	l := &c.s.limits
+	return l.Stall + time.Duration(float64(n)/float64(l.MinRate)*float64(time.Second))
+}
+
+// discard reads n bytes and throws them away.
+func (c *serverConn) discard(n int) error {
+	b := takeBuffer()
+	defer b.give()
+	if cap(b.b) < readAhead {
+		b.b = make([]byte, readAhead)
+	}
+	b.b = b.b[:cap(b.b)]
+	for n > 0 {
+		m, err := c.Read(b.b[:min(n, len(b.b))])
+		if n -= m; err != nil && n > 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// reply sends a frame to a peer that must not stall.
+func (c *serverConn) reply(body []byte) error {
+	now := time.Now()
+	last := now.Add(c.allowed(len(body)))
+	part := body[:min(len(body), writeChunk)]
+	if err := c.nc.SetWriteDeadline(earlier(last, now.Add(c.allowed(len(part))))); err != nil {
+		return err
+	}
+	if _, err := c.begin(len(body), part); err != nil {
+		return err
+	}
+	for at := len(part); at < len(body); at += len(part) {
+		part = body[at:min(len(body), at+writeChunk)]
+		if err := c.nc.SetWriteDeadline(earlier(last, time.Now().Add(c.allowed(len(part))))); err != nil {
+			return err
+		}
+		if _, err := c.nc.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// broken ends a connection that failed in the middle of a frame. It returns false.
+func (c *serverConn) broken(err error) bool {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return false // the peer has ended its side; ours ends in peace
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.s.count.cut.Add(1)
+	}
+	reset(c.nc)
+	return false
+}
+
+// refuse answers in place of the handler and reports whether the connection goes on.
+func (c *serverConn) refuse(r Refusal) bool {
+	if c.s.Refuse == nil {
+		return false
+	}
+	b := takeBuffer()
+	defer b.give()
+	answer := c.s.Refuse(b.b[:0], r)
+	b.adopt(answer)
+	if err := c.reply(answer); err != nil {
+		return c.broken(err)
+	}
+	return !r.Close
+}
+
+// refuseConn answers a connection that is one too many.
+func (c *serverConn) refuseConn() {
+	b := takeBuffer()
+	defer b.give()
+	answer := c.s.Refuse(b.b[:0], Refusal{Reason: TooManyConnections, Limit: int64(c.s.limits.MaxConns), Close: true})
+	b.adopt(answer)
+	if c.nc.SetWriteDeadline(time.Now().Add(refuseTime)) != nil {
+		return
+	}
+	if _, err := c.begin(len(answer), answer); err != nil {
+		return
+	}
+	c.linger(refuseDrain, refuseTime)
+}
+
+// linger says that nothing more will be sent and throws away what the peer still sends until it closes: a socket that is closed with
+// unread input resets the connection, and the reset can destroy a reply that the peer has not read yet.
+func (c *serverConn) linger(most int, long time.Duration) {
+	h, ok := c.nc.(interface{ CloseWrite() error })
+	if !ok || h.CloseWrite() != nil || c.nc.SetReadDeadline(time.Now().Add(long)) != nil {
+		return
+	}
+	b := takeBuffer()
+	defer b.give()
+	if cap(b.b) < 4*readAhead {
+		b.b = make([]byte, 4*readAhead)
+	}
+	b.b = b.b[:cap(b.b)]
+	for most > 0 {
+		n, err := c.nc.Read(b.b)
+		if most -= n; err != nil {
+			return
+		}
+	}
+}
+
+// endIdle closes the connection if no request is under way on it.
+func (c *serverConn) endIdle() {
+	if !c.refused && c.state.CompareAndSwap(idle, ended) {
+		c.nc.Close()
+	}
+}
+
+// cut ends the connection whatever it does.
+func (c *serverConn) cut() {
+	c.cancel(ErrServerClosed)
+	reset(c.nc)
+}

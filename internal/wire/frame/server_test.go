@@ -1,0 +1,506 @@
+package frame
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// inBubble runs a server on an in-memory listener in virtual time.
+func inBubble(t *testing.T, s *Server, f func(t *testing.T, dial func() net.Conn)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipeListener()
+		start(t, s, l)
+		f(t, func() net.Conn {
+			c, err := l.dial(t.Context(), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			return c
+		})
+	})
+}
+
+func TestConnectionIsReused(t *testing.T) {
+	inBubble(t, &Server{Handler: echo, Refuse: refuse}, func(t *testing.T, dial func() net.Conn) {
+		c := dial()
+		for _, q := range []string{"a", "", strings.Repeat("long", 50_000), "b"} {
+			send(t, c, q)
+			wantReply(t, c, "re:"+q)
+		}
+		send(t, c, "close")
+		wantReply(t, c, "bye")
+		wantEnd(t, c)
+	})
+}
+
+func TestPanicIsAnswered(t *testing.T) {
+	var told atomic.Value
+	s := &Server{Handler: echo, Refuse: refuse, Panic: func(v any, stack []byte) {
+		if bytes.Contains(stack, []byte("frame.echo")) {
+			told.Store(v)
+		}
+		panic("the hook too")
+	}}
+	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		c := dial()
+		send(t, c, "panic")
+		wantReply(t, c, "internal")
+		wantEnd(t, c)
+		if told.Load() != "as asked" || s.Stats().Panics != 2 {
+			t.Errorf("told %v, %+v", told.Load(), s.Stats())
+		}
+		c = dial()
+		send(t, c, "x")
+		wantReply(t, c, "re:x")
+	})
+}
+
+func TestPanicOfAHookEndsItsConnectionOnly(t *testing.T) {
+	s := &Server{Handler: echo, Refuse: func([]byte, Refusal) []byte { panic("refuse") }, Limits: Limits{MaxFrame: 5}}
+	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		c := dial()
+		if _, err := c.Write([]byte{6, 0, 0, 0}); err != nil {
+			t.Fatal(err)
+		}
+		wantEnd(t, c)
+		c = dial()
+		send(t, c, "x")
+		wantReply(t, c, "re:x")
+	})
+}
+
+func TestIdleConnectionIsClosed(t *testing.T) {
+	inBubble(t, &Server{Handler: echo, Limits: Limits{Idle: time.Minute}}, func(t *testing.T, dial func() net.Conn) {
+		c := dial()
+		begun := time.Now()
+		send(t, c, "x")
+		wantReply(t, c, "re:x")
+		wantEnd(t, c)
+		if d := time.Since(begun); d != time.Minute {
+			t.Errorf("closed after %v", d)
+		}
+	})
+}
+
+func TestStalledFrameIsCutOff(t *testing.T) {
+	for _, in := range []string{"\x05", "\x05\x00\x00\x00", "\x05\x00\x00\x00abcd"} {
+		s := &Server{Handler: echo, Limits: Limits{Stall: 3 * time.Second}}
+		inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+			c := dial()
+			if _, err := io.WriteString(c, in); err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			wantEnd(t, c)
+			if d := time.Since(begun); d < 2*time.Second || d > 4*time.Second || s.Stats().Cut != 1 {
+				t.Errorf("%q: cut off after %v, %+v", in, d, s.Stats())
+			}
+		})
+	}
+}
+
+func TestTricklingSenderIsCutOff(t *testing.T) {
+	s := &Server{Handler: echo, Limits: Limits{Stall: 3 * time.Second, MinRate: 100}}
+	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		c := dial()
+		// A byte each second never stalls; 1,000 bytes may take 3 + 10 seconds.
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		begun := time.Now()
+		if _, err := c.Write([]byte{0xe8, 3, 0, 0}); err != nil {
+			t.Fatal(err)
+		}
+		sent := 0
+		for ; ; sent++ {
+			<-tick.C
+			if _, err := c.Write([]byte{'x'}); err != nil {
+				break
+			}
+		}
+		if d := time.Since(begun); d < 12*time.Second || d > 15*time.Second || s.Stats().Cut != 1 {
+			t.Errorf("cut off after %v and %d bytes, %+v", d, sent, s.Stats())
+		}
+		// At the rate, it is heard.
+		c = dial()
+		for in := Append(nil, make([]byte, 1000)); len(in) > 0; in = in[min(len(in), 100):] {
+			<-tick.C
+			if _, err := c.Write(in[:min(len(in), 100)]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantReply(t, c, "re:"+string(make([]byte, 1000)))
+	})
+}
+
+func TestReaderThatStallsIsCutOff(t *testing.T) {
+	s := &Server{Limits: Limits{Stall: 3 * time.Second, MinRate: 1 << 20}}
+	s.Handler = func(_ context.Context, _, reply []byte) ([]byte, Verdict) {
+		return append(reply, make([]byte, 4<<20)...), Keep
+	}
+	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		c := dial()
+		send(t, c, "x")
+		begun := time.Now()
+		synctest.Wait()
+		for s.Stats().Open > 0 {
+			<-time.After(100 * time.Millisecond)
+		}
+		if d := time.Since(begun); d < 3*time.Second || d > 4*time.Second || s.Stats().Cut != 1 {
+			t.Errorf("a reader that never reads: cut off after %v, %+v", d, s.Stats())
+		}
+		// A trickle has no stall and is too slow: 4 MiB may take 3 + 4 seconds.
+		c = dial()
+		send(t, c, "x")
+		begun = time.Now()
+		buf := make([]byte, 64<<10)
+		for {
+			<-time.After(200 * time.Millisecond)
+			if _, err := c.Read(buf); err != nil {
+				break
+			}
+		}
+		if d := time.Since(begun); d < 6*time.Second || d > 8*time.Second || s.Stats().Cut != 2 {
+			t.Errorf("a slow reader: cut off after %v, %+v", d, s.Stats())
+		}
+	})
+}
+
+func TestFrameOverTheLimit(t *testing.T) {
+	var heard Refusal
+	s := &Server{Handler: echo, Limits: Limits{MaxFrame: 5}, Refuse: func(dst []byte, r Refusal) []byte {
+		heard = r
+		return refuse(dst, r)
+	}}
+	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		c := dial()
+		send(t, c, "12345")
+		wantReply(t, c, "re:12345")
+		if _, err := c.Write([]byte{6, 0, 0, 0}); err != nil {
+			t.Fatal(err)
+		}
+		wantReply(t, c, "too long")
+		wantEnd(t, c)
+		if heard != (Refusal{Reason: FrameTooLong, Limit: 5, Length: 6, Close: true}) || s.Stats().TooLong != 1 || s.Stats().Requests != 1 {
+			t.Errorf("%+v, %+v", heard, s.Stats())
+		}
+	})
+}
+
+func TestAdmissionBeforeTheBody(t *testing.T) {
+	var held, asked atomic.Int64
+	none := errors.New("no room")
+	s := &Server{Handler: echo, Refuse: refuse, Limits: Limits{Small: 10, Discard: 1000, MaxFrame: 5000}}
+	s.Admit = func(_ context.Context, n int) (func(), error) {
+		asked.Add(1)
+		if held.Add(int64(n)) > 100 {
+			held.Add(-int64(n))
+			return nil, none
+		}
+		return func() { held.Add(-int64(n)) }, nil
+	}
+	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		c := dial()
+		send(t, c, "0123456789")
+		wantReply(t, c, "re:0123456789")
+		if asked.Load() != 0 {
+			t.Error("a small frame was charged")
+		}
+		send(t, c, strings.Repeat("x", 100))
+		wantReply(t, c, "re:"+strings.Repeat("x", 100))
+		synctest.Wait()
+		if asked.Load() != 1 || held.Load() != 0 {
+			t.Errorf("asked %d times, holds %d", asked.Load(), held.Load())
+		}
+		// Discarded, and the connection goes on.
+		send(t, c, strings.Repeat("x", 1000))
+		wantReply(t, c, "no memory")
+		send(t, c, "y")
+		wantReply(t, c, "re:y")
+		// Too much to discard: only the header is read.
+		if _, err := c.Write([]byte{0xe9, 3, 0, 0}); err != nil {
+			t.Fatal(err)
+		}
+		wantReply(t, c, "no memory")
+		wantEnd(t, c)
+		if n := s.Stats().NoMemory; n != 2 {
+			t.Errorf("%d refused", n)
+		}
+	})
+}
+
+func TestReplyOverTheLimit(t *testing.T) {
+	s := &Server{Handler: echo, Refuse: refuse, Limits: Limits{MaxReply: 8}}
+	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		c := dial()
+		send(t, c, "123456")
+		wantReply(t, c, "reply too long")
+		send(t, c, "12345")
+		wantReply(t, c, "re:12345")
+	})
+}
+
+func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
+	inBubble(t, &Server{Handler: func(ctx context.Context, request, reply []byte) ([]byte, Verdict) {
+		// Long enough for the watch to read what comes next.
+		<-time.After(10 * time.Millisecond)
+		return echo(ctx, request, reply)
+	}}, func(t *testing.T, dial func() net.Conn) {
+		c := dial()
+		want := []string{"a", strings.Repeat("b", 3000), "", strings.Repeat("c", 9000), "d"}
+		var in []byte
+		for _, q := range want {
+			in = Append(in, []byte(q))
+		}
+		go func() {
+			for part := range slices.Chunk(in, 700) {
+				if _, err := c.Write(part); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		for _, q := range want {
+			wantReply(t, c, "re:"+q)
+		}
+	})
+}
+
+// The request, the reply's own room and memory of the handler may all be returned; nothing is mixed up when they are used again.
+func TestHandlerMayReturnAnyMemory(t *testing.T) {
+	shared := []byte(strings.Repeat("shared", 30))
+	inBubble(t, &Server{Handler: func(_ context.Context, request, reply []byte) ([]byte, Verdict) {
+		switch request[0] {
+		case 's':
+			return shared, Keep
+		case 'r':
+			return request, Keep
+		}
+		return append(reply, request...), Keep
+	}}, func(t *testing.T, dial func() net.Conn) {
+		var all sync.WaitGroup
+		for i := range 8 {
+			c := dial()
+			all.Go(func() {
+				for n := range 200 {
+					q := string("srx"[(i+n)%3]) + strings.Repeat(string('a'+rune(i)), 20+n)
+					want := q
+					if q[0] == 's' {
+						want = strings.Repeat("shared", 30)
+					}
+					if _, err := c.Write(Append(nil, []byte(q))); err != nil {
+						t.Error(err)
+						return
+					}
+					if got, err := Read(c, 0, nil); err != nil || string(got) != want {
+						t.Errorf("%q, %v", got, err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+func TestConnectionsOverTheLimit(t *testing.T) {
+	s := &Server{Handler: echo, Refuse: refuse, Limits: Limits{MaxConns: 2, MaxRefusing: 1, Idle: time.Hour}}
+	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		a, b := dial(), dial()
+		send(t, a, "a")
+		wantReply(t, a, "re:a")
+		send(t, b, "b")
+		wantReply(t, b, "re:b")
+		c := dial()
+		wantReply(t, c, "too many")
+		wantEnd(t, c)
+		// One that does not read its refusal holds the only place for refusals, for a second; the next one is just closed.
+		deaf := dial()
+		synctest.Wait()
+		d := dial()
+		wantEnd(t, d)
+		<-time.After(2 * time.Second)
+		wantEnd(t, deaf)
+		c = dial()
+		wantReply(t, c, "too many")
+		// A place comes free.
+		a.Close()
+		synctest.Wait()
+		c = dial()
+		send(t, c, "c")
+		wantReply(t, c, "re:c")
+		if n := s.Stats(); n.Open != 2 || n.Accepted != 3 || n.Refused != 4 {
+			t.Errorf("%+v", n)
+		}
+	})
+}
+
+func TestTenThousandSlowSenders(t *testing.T) {
+	const peers, limit = 10_000, 50
+	s := &Server{Handler: echo, Refuse: refuse, Limits: Limits{MaxConns: limit, Stall: 5 * time.Second}}
+	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		for i := range peers {
+			c := dial()
+			// Half a header, and then nothing; those over the limit find their connection closed, or nobody who reads.
+			err := c.SetWriteDeadline(time.Now().Add(time.Millisecond))
+			if err == nil {
+				_, err = c.Write([]byte{255, 0})
+			}
+			if err != nil && i < limit {
+				t.Fatal(err)
+			}
+			if n := s.Stats().Open; n > limit {
+				t.Fatalf("%d connections are open", n)
+			}
+			s.mu.Lock()
+			all := len(s.mu.conns)
+			s.mu.Unlock()
+			if all > limit+s.limits.MaxRefusing {
+				t.Fatalf("%d connections are held", all)
+			}
+		}
+		<-time.After(6 * time.Second)
+		synctest.Wait()
+		if n := s.Stats(); n.Open != 0 || n.Accepted+n.Refused != peers || n.Cut != n.Accepted {
+			t.Errorf("%+v", n)
+		}
+		c := dial()
+		send(t, c, "x")
+		wantReply(t, c, "re:x")
+	})
+}
+
+func TestShutdownFinishesWhatIsUnderWay(t *testing.T) {
+	goOn := make(chan struct{})
+	begun := make(chan struct{})
+	s := &Server{Handler: func(ctx context.Context, request, reply []byte) ([]byte, Verdict) {
+		if string(request) == "wait" {
+			close(begun)
+			<-goOn
+			if ctx.Err() != nil {
+				panic("cancelled")
+			}
+		}
+		return echo(ctx, request, reply)
+	}}
+	addr := startTCP(t, s)
+	idleConn, active, half := dialTCP(t, addr), dialTCP(t, addr), dialTCP(t, addr)
+	send(t, idleConn, "x")
+	wantReply(t, idleConn, "re:x")
+	send(t, active, "wait")
+	within(t, "the request", begun)
+	down := make(chan error, 1)
+	// A frame that has begun is under way too. An answered one before it makes sure that it was taken.
+	send(t, half, "x")
+	wantReply(t, half, "re:x")
+	if _, err := half.Write([]byte("\x03\x00")); err != nil {
+		t.Fatal(err)
+	}
+	for c := range serverConns(s) {
+		if c.nc.RemoteAddr().String() == half.LocalAddr().String() {
+			for c.state.Load() != busy {
+				yield()
+			}
+		}
+	}
+	go func() { down <- s.Shutdown(context.Background()) }()
+	wantEnd(t, idleConn)
+	if _, err := net.Dial("tcp", addr); err == nil {
+		t.Error("a connection was taken during the shutdown")
+	}
+	select {
+	case err := <-down:
+		t.Fatalf("shut down with a request under way: %v", err)
+	default:
+	}
+	if _, err := half.Write([]byte("\x00\x00abc")); err != nil {
+		t.Fatal(err)
+	}
+	wantReply(t, half, "re:abc")
+	wantEnd(t, half)
+	close(goOn)
+	wantReply(t, active, "re:wait")
+	wantEnd(t, active)
+	if err := within(t, "the shutdown", down); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Serve(newPipeListener()); !errors.Is(err, ErrServerClosed) {
+		t.Errorf("serve again: %v", err)
+	}
+}
+
+func TestShutdownThatTakesTooLongCuts(t *testing.T) {
+	begun := make(chan struct{})
+	cause := make(chan error, 1)
+	s := &Server{Handler: func(ctx context.Context, _, reply []byte) ([]byte, Verdict) {
+		close(begun)
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return reply, Keep
+	}}
+	c := dialTCP(t, startTCP(t, s))
+	send(t, c, "x")
+	within(t, "the request", begun)
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(enough)
+	if err := s.Shutdown(ctx); !errors.Is(err, enough) {
+		t.Errorf("shutdown: %v", err)
+	}
+	if err := <-cause; !errors.Is(err, ErrServerClosed) {
+		t.Errorf("the handler was told %v", err)
+	}
+	if _, err := Read(c, 0, nil); err == nil {
+		t.Error("a reply came")
+	}
+}
+
+type flaky struct {
+	net.Listener
+	errs []error
+}
+
+type passing struct{ error }
+
+func (passing) Temporary() bool { return true }
+
+func (f *flaky) Accept() (net.Conn, error) {
+	if len(f.errs) > 0 {
+		err := f.errs[0]
+		f.errs = f.errs[1:]
+		return nil, err
+	}
+	return f.Listener.Accept()
+}
+
+func TestListenerErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipeListener()
+		s := &Server{Handler: echo}
+		start(t, s, &flaky{l, []error{passing{io.ErrNoProgress}, passing{io.ErrNoProgress}}})
+		c, err := l.dial(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, c, "x")
+		wantReply(t, c, "re:x")
+		c.Close()
+		broken := errors.New("broken")
+		if err := s.Serve(&flaky{newPipeListener(), []error{broken}}); !errors.Is(err, broken) {
+			t.Errorf("serve: %v", err)
+		}
+		if err := new(Server).Serve(newPipeListener()); err == nil {
+			t.Error("no handler, and it serves")
+		}
+	})
+}

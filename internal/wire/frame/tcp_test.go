@@ -1,0 +1,199 @@
+package frame
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// yield lets others run while a test looks for a state that comes at once.
+func yield() { runtime.Gosched() }
+
+// serverConns are the connections that a server has now.
+func serverConns(s *Server) iter.Seq[*serverConn] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*serverConn
+	for c := range s.mu.conns {
+		all = append(all, c)
+	}
+	return func(yield func(*serverConn) bool) {
+		for _, c := range all {
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+// watched is a handler that tells when it has begun and how its context ended.
+type watched struct {
+	begun chan struct{}
+	goOn  chan struct{}
+	ended chan error
+}
+
+func newWatched() *watched {
+	return &watched{make(chan struct{}, 10), make(chan struct{}), make(chan error, 10)}
+}
+
+func (w *watched) handle(ctx context.Context, request, reply []byte) ([]byte, Verdict) {
+	if !strings.HasPrefix(string(request), "wait") {
+		return echo(ctx, request, reply)
+	}
+	w.begun <- struct{}{}
+	select {
+	case <-ctx.Done():
+		w.ended <- context.Cause(ctx)
+	case <-w.goOn:
+	}
+	return echo(ctx, request, reply)
+}
+
+func TestResetCancelsTheHandler(t *testing.T) {
+	w := newWatched()
+	s := &Server{Handler: w.handle}
+	addr := startTCP(t, s)
+	for _, next := range []string{"", "next", strings.Repeat("n", 3000)} {
+		c := dialTCP(t, addr)
+		send(t, c, "wait")
+		within(t, "the request", w.begun)
+		if next != "" {
+			send(t, c, next) // pipelined input does not hide the reset
+		}
+		if err := c.SetLinger(0); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if err := within(t, "the cancellation", w.ended); !errors.Is(err, ErrPeerGone) {
+			t.Errorf("cause %v", err)
+		}
+	}
+	if err := s.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Stats(); n.PeersGone != 3 || n.Requests != 3 {
+		t.Errorf("%+v", n)
+	}
+}
+
+func TestHalfClosedPeerGetsItsReplies(t *testing.T) {
+	w := newWatched()
+	addr := startTCP(t, &Server{Handler: w.handle})
+	c := dialTCP(t, addr)
+	send(t, c, "wait")
+	send(t, c, "next")
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the request", w.begun)
+	close(w.goOn)
+	wantReply(t, c, "re:wait")
+	wantReply(t, c, "re:next")
+	wantEnd(t, c)
+	select {
+	case err := <-w.ended:
+		t.Errorf("cancelled: %v", err)
+	default:
+	}
+	// In the middle of a frame there is nothing to answer.
+	for _, in := range []string{"\x03", "\x03\x00\x00\x00ab"} {
+		c := dialTCP(t, addr)
+		if _, err := io.WriteString(c, in); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		wantEnd(t, c)
+	}
+}
+
+// A peer that sends its whole frame before it reads must find the refusal, though the server did not want the body.
+func TestRefusalOutlivesTheUnreadBody(t *testing.T) {
+	none := errors.New("none")
+	s := &Server{Handler: echo, Refuse: refuse, Limits: Limits{MaxFrame: 8 << 20, Discard: 1 << 20}}
+	s.Admit = func(context.Context, int) (func(), error) { return nil, none }
+	addr := startTCP(t, s)
+	for _, c := range []struct {
+		size  int
+		reply string
+		end   bool
+	}{{8<<20 + 1, "too long", true}, {4 << 20, "no memory", true}, {1 << 20, "no memory", false}} {
+		conn := dialTCP(t, addr)
+		send(t, conn, strings.Repeat("x", c.size))
+		wantReply(t, conn, c.reply)
+		if c.end {
+			wantEnd(t, conn)
+		} else {
+			send(t, conn, "x")
+			wantReply(t, conn, "re:x")
+		}
+	}
+	// The same with a connection that is one too many.
+	one := &Server{Handler: echo, Refuse: refuse, Limits: Limits{MaxConns: 1}}
+	addr = startTCP(t, one)
+	first := dialTCP(t, addr)
+	send(t, first, "x")
+	wantReply(t, first, "re:x")
+	second := dialTCP(t, addr)
+	send(t, second, "x")
+	wantReply(t, second, "too many")
+	wantEnd(t, second)
+}
+
+func TestCloseVerdictWithInputLeft(t *testing.T) {
+	addr := startTCP(t, &Server{Handler: echo})
+	c := dialTCP(t, addr)
+	in := Append(nil, []byte("close"))
+	for range 100 {
+		in = Append(in, []byte(strings.Repeat("more", 1000)))
+	}
+	if _, err := c.Write(in); err != nil {
+		t.Fatal(err)
+	}
+	wantReply(t, c, "bye")
+	wantEnd(t, c)
+}
+
+func TestCloseResetsConnections(t *testing.T) {
+	w := newWatched()
+	s := &Server{Handler: w.handle}
+	c := dialTCP(t, startTCP(t, s))
+	send(t, c, "wait")
+	within(t, "the request", w.begun)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-w.ended; !errors.Is(err, ErrServerClosed) {
+		t.Errorf("cause %v", err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(c, 0, nil); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("the peer sees %v, not a reset", err)
+	}
+}
+
+// echoBytes sends back what comes, as it comes.
+func echoBytes(t testing.TB) string {
+	return byHand(t, func(_ int, c *net.TCPConn) {
+		buf := make([]byte, 4096)
+		for {
+			n, err := c.Read(buf)
+			if err != nil {
+				return
+			}
+			if _, err := c.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+	})
+}
