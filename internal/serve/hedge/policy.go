@@ -347,3 +347,6 @@ func watch(ctx context.Context) (context.Context, *atomic.Bool) {
 	begun := new(atomic.Bool)
 	return serve.WithBegun(ctx, func() { begun.Store(true) }), begun
 }
+
+// Safe tells whether calls of the class may run twice.
+func (c *Calls) Safe() bool { return c.class.Safe }
