@@ -1,0 +1,543 @@
+package rpc
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/weft-search/weft/api/shard/v1"
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/serve"
+)
+
+// messageOverhead is what a message may have around the document or the lines that it carries.
+const messageOverhead = 64 << 10
+
+// ServerOptions bound what a Server takes. A zero field means its default.
+type ServerOptions struct {
+	// MaxMessage is the largest document, or piece of a bulk load, in bytes: 64 MiB. A message may have 64 KiB more.
+	MaxMessage int
+	// MaxRequest is the largest message in bytes of calls that carry no document: 16 MiB, room for 10,000 ids or a query at its limits.
+	MaxRequest int
+	// MaxReply is the largest reply, or message of a stream of replies, in bytes: 128 MiB. A larger one becomes a problem.
+	MaxReply int
+	// Memory bounds, in bytes, the messages of all calls that are being read or served: 1 GiB. It is at least MaxMessage. Bulk loads take
+	// up to half.
+	Memory int64
+	// MemoryWait is how long a call waits for room in Memory before it is refused: 5 s.
+	MemoryWait time.Duration
+	// Calls is the number of calls under way, those that wait for Memory among them: 1,024. One more is refused.
+	Calls int
+	// ReceiveTime is how long the one message of a call may take to arrive: 10 s.
+	ReceiveTime time.Duration
+	// StallTime is how long a stream waits for its other side, to take a message or to send one: 1 min.
+	StallTime time.Duration
+	// Query bounds the trees of requests; zero: the defaults of package query.
+	Query query.Limits
+
+	Streams      uint32 // calls at once on one connection: 256
+	StreamWindow int32  // bytes of a call that are taken in before somebody reads them: 256 KiB
+	ConnWindow   int32  // bytes on their way on one connection: 4 MiB
+	HeaderBytes  uint32 // request headers of a call: 16 KiB
+	// ConnectTime is how long a new connection may take for its handshakes: 10 s.
+	ConnectTime time.Duration
+	// PingTime is how long a connection is silent before the server asks whether the client lives, which has PingTimeout to answer: 30 s
+	// and 10 s.
+	PingTime, PingTimeout time.Duration
+	// MinPing is the shortest time between two such questions of a client: 5 s. A client that asks more often is cut off.
+	MinPing time.Duration
+	// MaxAge ends a connection that is older, once its calls are done or MaxAgeGrace is over, so that clients spread anew; 0: never.
+	MaxAge, MaxAgeGrace time.Duration
+
+	// TLS secures the connections; nil: none.
+	TLS *tls.Config
+	// Reflection lets callers ask for the description of the service.
+	Reflection bool
+	// Failed, where not nil, is told of calls that ended with an internal error or a panic. It may be called at once from many calls.
+	Failed func(call string, err error)
+}
+
+func orDefault[T comparable](v *T, deft T) {
+	var zero T
+	if *v == zero {
+		*v = deft
+	}
+}
+
+func (o ServerOptions) withDefaults() ServerOptions {
+	orDefault(&o.MaxMessage, 64<<20)
+	orDefault(&o.MaxRequest, 16<<20)
+	orDefault(&o.MaxReply, 128<<20)
+	orDefault(&o.Memory, 1<<30)
+	o.Memory = max(o.Memory, int64(o.largest()))
+	orDefault(&o.MemoryWait, 5*time.Second)
+	orDefault(&o.Calls, 1024)
+	orDefault(&o.ReceiveTime, 10*time.Second)
+	orDefault(&o.StallTime, time.Minute)
+	orDefault(&o.Streams, 256)
+	orDefault(&o.StreamWindow, 256<<10)
+	orDefault(&o.ConnWindow, 4<<20)
+	orDefault(&o.HeaderBytes, 16<<10)
+	orDefault(&o.ConnectTime, 10*time.Second)
+	orDefault(&o.PingTime, 30*time.Second)
+	orDefault(&o.PingTimeout, 10*time.Second)
+	orDefault(&o.MinPing, 5*time.Second)
+	return o
+}
+
+// largest is the largest message that gRPC reads at all.
+func (o *ServerOptions) largest() int { return max(o.MaxMessage, o.MaxRequest) + messageOverhead }
+
+// Counters count what happened since the server was made.
+type Counters struct {
+	Running int64 // calls under way
+	Bulks   int64 // bulk loads among them
+	Calls   int64 // calls that came, refused ones among them
+	Refused int64 // for want of room
+	Stalled int64 // cut off because their other side took or sent nothing
+	Panics  int64
+}
+
+// Server serves a leaf. It does not close it.
+type Server struct {
+	leaf     leaf.Leaf
+	o        ServerOptions
+	memory   *semaphore.Weighted
+	maxBulks int64
+
+	running, bulks, calls, refused, stalled, panics atomic.Int64
+}
+
+// NewServer returns a server of l.
+func NewServer(l leaf.Leaf, o ServerOptions) *Server {
+	o = o.withDefaults()
+	return &Server{leaf: l, o: o, memory: semaphore.NewWeighted(o.Memory), maxBulks: max(1, o.Memory/int64(o.largest())/2)}
+}
+
+// Counters returns the counters.
+func (s *Server) Counters() Counters {
+	return Counters{
+		Running: s.running.Load(), Bulks: s.bulks.Load(), Calls: s.calls.Load(),
+		Refused: s.refused.Load(), Stalled: s.stalled.Load(), Panics: s.panics.Load(),
+	}
+}
+
+// GRPC returns a gRPC server that serves the leaf, with the health service and, if asked for, reflection. The caller serves listeners
+// with it and ends it with Stop or GracefulStop, which return when every call has. The health server says SERVING until the caller says
+// otherwise. Further options must not set a codec, a tap or what ServerOptions sets.
+func (s *Server) GRPC(more ...grpc.ServerOption) (*grpc.Server, *health.Server) {
+	o := &s.o
+	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(theCodec),
+		grpc.InTapHandle(guardCall),
+		grpc.WaitForHandlers(true),
+		grpc.MaxRecvMsgSize(o.largest()),
+		grpc.MaxConcurrentStreams(o.Streams),
+		grpc.StaticStreamWindowSize(o.StreamWindow),
+		grpc.StaticConnWindowSize(o.ConnWindow),
+		grpc.MaxHeaderListSize(o.HeaderBytes),
+		grpc.ConnectionTimeout(o.ConnectTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: o.PingTime, Timeout: o.PingTimeout, MaxConnectionAge: o.MaxAge, MaxConnectionAgeGrace: o.MaxAgeGrace,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.MinPing, PermitWithoutStream: true}),
+	}
+	if o.TLS != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(o.TLS)))
+	}
+	g := grpc.NewServer(append(opts, more...)...)
+	g.RegisterService(&serviceDesc, s)
+	h := health.NewServer()
+	h.SetServingStatus(serviceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(g, h)
+	if o.Reflection {
+		reflection.Register(g)
+	}
+	return g, h
+}
+
+// serviceDesc is that of the generated code with every method as a stream, because the message of a unary method is read before its
+// handler is called, and a call has to be admitted before its message is read. On the wire there is no difference.
+var serviceDesc = grpc.ServiceDesc{
+	ServiceName: pb.Shard_ServiceDesc.ServiceName,
+	HandlerType: (*any)(nil),
+	Metadata:    pb.Shard_ServiceDesc.Metadata,
+	Streams: []grpc.StreamDesc{
+		unary("Ping", reads, (*Server).ping),
+		unary("Info", reads, (*Server).info),
+		unary("Docs", reads, (*Server).docs),
+		unary("Search", reads, (*Server).search),
+		unary("Stats", reads, (*Server).stats),
+		unary("Aggregate", reads, (*Server).aggregate),
+		unary("KNN", reads, (*Server).knn),
+		unary("Has", reads, (*Server).has),
+		unary("DeleteMany", writes, (*Server).deleteMany),
+		unary("Index", documents, (*Server).index),
+		stream("IDs", (*Server).ids),
+		stream("Export", (*Server).export),
+		{StreamName: "Bulk", Handler: handleBulk, ClientStreams: true},
+	},
+}
+
+// kind is what a method carries.
+type kind uint8
+
+const (
+	reads     kind = iota
+	writes         // small messages that change something
+	documents      // messages with a document
+)
+
+// message is a pointer to a generated message M.
+type message[M any] interface {
+	*M
+	proto.Message
+}
+
+func unary[M any, P message[M]](name string, k kind, serve func(*Server, context.Context, P) (proto.Message, error)) grpc.StreamDesc {
+	return grpc.StreamDesc{StreamName: name, Handler: func(srv any, ss grpc.ServerStream) error {
+		s := srv.(*Server)
+		return s.handle(name, k, ss, P(new(M)), func(c *call, m proto.Message) error {
+			reply, err := serve(s, c.ctx, m.(P))
+			if err != nil {
+				return err
+			}
+			return c.send(reply)
+		})
+	}}
+}
+
+func stream[M any, P message[M]](name string, serve func(*Server, *call, P) error) grpc.StreamDesc {
+	return grpc.StreamDesc{StreamName: name, ServerStreams: true, Handler: func(srv any, ss grpc.ServerStream) error {
+		s := srv.(*Server)
+		return s.handle(name, reads, ss, P(new(M)), func(c *call, m proto.Message) error { return serve(s, c, m.(P)) })
+	}}
+}
+
+func handleBulk(srv any, ss grpc.ServerStream) error {
+	s := srv.(*Server)
+	return s.handle("Bulk", documents, ss, nil, func(c *call, _ proto.Message) error { return s.bulk(c) })
+}
+
+// guard can end a call from outside, with everything in it that waits: gRPC has no time limit for a single message.
+type guard struct {
+	cancel context.CancelCauseFunc
+}
+
+type guardKey struct{}
+
+// guardCall puts a guard around each call before gRPC makes it.
+func guardCall(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	g := &guard{}
+	ctx = context.WithValue(ctx, guardKey{}, g)
+	ctx, g.cancel = context.WithCancelCause(ctx)
+	return ctx, nil
+}
+
+// call is one call under way. It belongs to its handler, and its methods are not called at once.
+type call struct {
+	s      *Server
+	name   string
+	ss     grpc.ServerStream
+	ctx    context.Context // of the stream, with Begun
+	cancel context.CancelCauseFunc
+	watch  *time.Timer
+	stall  atomic.Pointer[api.Problem] // what the timer ended the call with
+	doing  *api.Problem                // what it ends it with
+	out    envelope
+}
+
+// wait runs something that waits for the other side, for at most limit; late says what is wrong after that.
+func (c *call) wait(limit time.Duration, late *api.Problem, what func() error) error {
+	if stall := c.stall.Load(); stall != nil {
+		return stall
+	}
+	c.doing = late
+	if c.watch == nil {
+		c.watch = time.AfterFunc(limit, func() { c.expire() })
+	} else {
+		c.watch.Reset(limit)
+	}
+	err := what()
+	if !c.watch.Stop() {
+		// The timer has fired or is about to: what ended because of it, or just before, ends the call all the same.
+		return c.expire()
+	}
+	return err
+}
+
+// expire ends the call, and says with what.
+func (c *call) expire() error {
+	if c.stall.CompareAndSwap(nil, c.doing) {
+		c.s.stalled.Add(1)
+		c.cancel(c.doing)
+	}
+	return c.stall.Load()
+}
+
+// send sends a message of the reply.
+func (c *call) send(m proto.Message) error {
+	c.out = envelope{message: m, most: c.s.o.MaxReply}
+	err := c.wait(c.s.o.StallTime, errReaderStalled, func() error { return c.ss.SendMsg(&c.out) })
+	if errors.Is(c.out.err, errTooLarge) {
+		limit := int64(c.s.o.MaxReply)
+		return api.NewProblem(api.ReplyTooLarge, fmt.Sprintf("the reply has %d bytes; at most %d are sent", c.out.bytes, limit)).Within(limit)
+	}
+	if c.out.err != nil {
+		return fmt.Errorf("encode the reply: %w", c.out.err)
+	}
+	return err
+}
+
+// What ends calls whose other side is too slow. They are never changed.
+var (
+	errReaderStalled = api.NewProblem(api.Timeout, "the caller took no message for too long")
+	errSenderStalled = api.NewProblem(api.BodyTimeout, "the request did not arrive in time")
+	errUnguarded     = errors.New("the server was not made by Server.GRPC")
+)
+
+// handle runs a call: it admits it, reads its message, if it has one, and turns what goes wrong into a status.
+func (s *Server) handle(name string, k kind, ss grpc.ServerStream, m proto.Message, serveCall func(*call, proto.Message) error) (err error) {
+	s.calls.Add(1)
+	defer func() {
+		if v := recover(); v != nil {
+			s.panics.Add(1)
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+		err = s.status(ss.Context(), name, err)
+	}()
+	defer s.running.Add(-1)
+	if n := s.running.Add(1); n > int64(s.o.Calls) {
+		return s.refuse(k, "calls under way", int64(s.o.Calls))
+	}
+	g, ok := ss.Context().Value(guardKey{}).(*guard)
+	if !ok {
+		return errUnguarded
+	}
+	c := &call{s: s, name: name, ss: ss, cancel: g.cancel}
+	// The headers tell the client that the call has begun. An error means that they are on their way already or that nobody waits for
+	// them any more.
+	c.ctx = serve.WithBegun(ss.Context(), func() { errors.Join(ss.SendHeader(nil)) })
+
+	if m == nil {
+		return serveCall(c, nil)
+	}
+	charged := int64(s.o.largest())
+	if err := s.charge(c.ctx, charged); err != nil {
+		return err
+	}
+	defer func() { s.memory.Release(charged) }()
+	most := s.o.MaxRequest
+	if k == documents {
+		most = s.o.largest()
+	}
+	in := envelope{message: m, most: most}
+	if err := c.receive(&in, s.o.ReceiveTime); err != nil {
+		if err == io.EOF {
+			return api.NewProblem(api.InvalidBody, "the call has no message")
+		}
+		return err
+	}
+	// The message itself and what is made of it.
+	if left := min(charged, max(4<<10, 2*int64(in.bytes))); left < charged {
+		s.memory.Release(charged - left)
+		charged = left
+	}
+	return serveCall(c, m)
+}
+
+// receive reads a message. io.EOF means that the caller has closed its side.
+func (c *call) receive(in *envelope, limit time.Duration) error {
+	err := c.wait(limit, errSenderStalled, func() error { return c.ss.RecvMsg(in) })
+	tooLarge := func(most int) error {
+		return api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the message is larger than %d bytes", most)).Within(int64(most))
+	}
+	switch {
+	case in.err == errTooLarge:
+		return tooLarge(in.most)
+	case in.err != nil:
+		p := api.NewProblem(api.InvalidBody, "the message cannot be read")
+		p.Cause = in.err
+		return p
+	case status.Code(err) == codes.ResourceExhausted:
+		return tooLarge(c.s.o.largest())
+	}
+	return err
+}
+
+// charge takes room for a message.
+func (s *Server) charge(ctx context.Context, bytes int64) error {
+	if s.memory.TryAcquire(bytes) {
+		return nil
+	}
+	wait, cancel := context.WithTimeout(ctx, s.o.MemoryWait)
+	defer cancel()
+	if s.memory.Acquire(wait, bytes) == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	s.refused.Add(1)
+	p := api.NewProblem(api.RequestMemoryFull, "no memory is left for the message").Within(s.o.Memory)
+	p.RetryAfterMS = 1000
+	return p
+}
+
+func (s *Server) refuse(k kind, what string, limit int64) error {
+	s.refused.Add(1)
+	code := api.TooManySearches
+	if k != reads {
+		code = api.TooManyWrites
+	}
+	p := api.NewProblem(code, fmt.Sprintf("there are %d %s already", limit, what)).Within(limit)
+	p.RetryAfterMS = 100
+	return p
+}
+
+// status is the status of a call that ended with err. What is no problem and not the end of the context is internal, and its text is
+// not for callers.
+func (s *Server) status(ctx context.Context, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	p, ok := errors.AsType[*api.Problem](err)
+	if !ok {
+		// Whoever ended the call did not do so without a reason: it explains more than the error of what was cut short.
+		if cause := context.Cause(ctx); cause != nil {
+			if p, ok = errors.AsType[*api.Problem](cause); !ok {
+				return status.FromContextError(ctx.Err()).Err()
+			}
+		}
+	}
+	if !ok {
+		p = &api.Problem{Code: api.Internal, Detail: "the node failed; its log has more", Cause: err}
+	}
+	if p.HTTPStatus() == api.Codes[api.Internal].Status && s.o.Failed != nil {
+		s.o.Failed(name, errors.Join(err, p.Cause))
+	}
+	return packProblem(p).Err()
+}
+
+func (s *Server) ping(ctx context.Context, _ *pb.PingRequest) (proto.Message, error) {
+	r, err := s.leaf.Ping(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.PingReply{Node: r.Node}, nil
+}
+
+func (s *Server) info(ctx context.Context, m *pb.InfoRequest) (proto.Message, error) {
+	r, err := s.leaf.Info(ctx, &leaf.InfoRequest{Index: m.Index})
+	if err != nil {
+		return nil, err
+	}
+	return packInfo(r), nil
+}
+
+func (s *Server) docs(ctx context.Context, m *pb.DocsRequest) (proto.Message, error) {
+	r, err := s.leaf.Docs(ctx, &leaf.DocsRequest{Index: m.Index})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.DocsReply{Meta: packMeta(&r.Meta), Docs: r.Docs}, nil
+}
+
+func (s *Server) search(ctx context.Context, m *pb.SearchRequest) (proto.Message, error) {
+	req, err := unpackSearch(m, s.o.Query)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.leaf.Search(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return packSearchReply(r, len(req.Sort)), nil
+}
+
+func (s *Server) stats(ctx context.Context, m *pb.StatsRequest) (proto.Message, error) {
+	req, err := unpackStatsRequest(m, s.o.Query)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.leaf.Stats(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return packStatsReply(r), nil
+}
+
+func (s *Server) aggregate(ctx context.Context, m *pb.AggregateRequest) (proto.Message, error) {
+	req, err := unpackAggregate(m, s.o.Query)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.leaf.Aggregate(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return packAggregateReply(r), nil
+}
+
+func (s *Server) knn(ctx context.Context, m *pb.KNNRequest) (proto.Message, error) {
+	req, err := unpackKNN(m, s.o.Query)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.leaf.KNN(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return packKNNReply(r), nil
+}
+
+func (s *Server) has(ctx context.Context, m *pb.HasRequest) (proto.Message, error) {
+	req, err := unpackHas(m)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.leaf.Has(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.HasReply{Meta: packMeta(&r.Meta), Missing: packTexts(r.Missing)}, nil
+}
+
+func (s *Server) deleteMany(ctx context.Context, m *pb.DeleteManyRequest) (proto.Message, error) {
+	req, err := unpackDelete(m)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.leaf.DeleteMany(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.DeleteManyReply{Meta: packMeta(&r.Meta), Deleted: r.Deleted}, nil
+}
+
+func (s *Server) index(ctx context.Context, m *pb.IndexRequest) (proto.Message, error) {
+	r, err := s.leaf.Index(ctx, &leaf.IndexRequest{Index: m.Index, Body: m.Body})
+	if err != nil {
+		return nil, err
+	}
+	return packIndexReply(r), nil
+}
