@@ -42,7 +42,7 @@ func (n *Node) bulk(c *call) *api.Problem {
 		return n.problem(c.ctx, err)
 	}
 	defer func() { c.leave(n, place) }()
-	load, prob := n.load(c.ctx, name, c.start, func(ctx context.Context) (io.Reader, func()) { return c.timed(n, ctx) })
+	load, prob := n.load(c.ctx, name, c.start, true, func(ctx context.Context) (io.Reader, func()) { return c.timed(n, ctx) })
 	if prob != nil {
 		return prob
 	}
@@ -58,8 +58,8 @@ func (n *Node) bulk(c *call) *api.Problem {
 }
 
 // load runs a load that has its place. open gives the stream, whose reads have to fail when their context ends, and what is to be
-// called when it is not read any more.
-func (n *Node) load(ctx context.Context, name string, start time.Time, open func(ctx context.Context) (io.Reader, func())) (*bulkLoad, *api.Problem) {
+// called when it is not read any more. For whole see bulkLoad.
+func (n *Node) load(ctx context.Context, name string, start time.Time, whole bool, open func(ctx context.Context) (io.Reader, func())) (*bulkLoad, *api.Problem) {
 	held, err := n.memory.Enter(ctx, bulkCharge)
 	if err != nil {
 		return nil, n.problem(ctx, err)
@@ -82,7 +82,7 @@ func (n *Node) load(ctx context.Context, name string, start time.Time, open func
 	}
 	src, stop := open(ctx)
 	defer stop()
-	load := &bulkLoad{node: n, writer: w, start: start, lines: newLineReader(src, int(n.cfg.Limits.DocumentBytes)), ids: newIDSet(n.cfg.Limits.BulkIDs)}
+	load := &bulkLoad{node: n, writer: w, start: start, whole: whole, lines: newLineReader(src, int(n.cfg.Limits.DocumentBytes)), ids: newIDSet(n.cfg.Limits.BulkIDs)}
 	load.run(ctx)
 	load.finish()
 	return load, nil
@@ -95,6 +95,10 @@ type bulkLoad struct {
 	start  time.Time
 	lines  *lineReader
 	ids    *idSet
+
+	// whole: when the stream breaks off, what was read whole of it is applied, so that the reply can tell one line from which on
+	// nothing is in, also when the context has ended with the stream. Else the end of the context is the end of all work.
+	whole bool
 
 	chunk   batch
 	long    *admit.Place // memory of a long line in the chunk
@@ -132,9 +136,10 @@ func (b *bulkLoad) run(ctx context.Context) {
 			}
 			b.broken = b.node.bodyProblem(ctx, err)
 			b.broken.Line = line.number
-			// What was read whole is applied, so that the reply can tell one line from which on nothing is in. The context may have
-			// ended with the stream; it bounds nothing here but this chunk.
-			b.flush(context.WithoutCancel(ctx))
+			if b.whole {
+				ctx = context.WithoutCancel(ctx)
+			}
+			b.flush(ctx)
 			return
 		case b.stopped != nil:
 			b.reject(line, b.stopped)

@@ -66,6 +66,8 @@ type Limits struct {
 	WriteQueue   int           // writes that wait
 	Bulks        int           // bulk loads at once, as far as RequestBytes has room for them; each holds its place until its stream ends
 	BulkQueue    int           // bulk loads that wait
+	Scans        int           // lists of ids and exports for other members of a cluster at once
+	ScanQueue    int           // of them, those that wait
 	QueueWait    time.Duration // longest wait for a place; a request's own timeout may end it earlier
 	RequestBytes int64         // memory for the bodies of all requests under way; as much again for taking long documents apart
 
@@ -121,6 +123,8 @@ func (c Config) ensureDefaults() Config {
 	setDefault(&l.WriteQueue, 256)
 	setDefault(&l.Bulks, 8)
 	setDefault(&l.BulkQueue, 32)
+	setDefault(&l.Scans, 8)
+	setDefault(&l.ScanQueue, 32)
 	setDefault(&l.QueueWait, 5*time.Second)
 	setDefault(&l.RequestBytes, 256<<20)
 	setDefault(&l.DocumentBytes, 16<<20)
@@ -169,6 +173,8 @@ func (c Config) validate() error {
 		{"write queue", int64(l.WriteQueue)},
 		{"bulks", int64(l.Bulks)},
 		{"bulk queue", int64(l.BulkQueue)},
+		{"scans", int64(l.Scans)},
+		{"scan queue", int64(l.ScanQueue)},
 		{"queue wait", int64(l.QueueWait)},
 		{"document bytes", l.DocumentBytes},
 		{"search bytes", l.SearchBytes},

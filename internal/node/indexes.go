@@ -166,8 +166,13 @@ func (n *Node) info(i *index) api.IndexInfo {
 	}
 	snap := i.eng.Snapshot()
 	defer snap.Release()
+	return describe(i, snap)
+}
+
+// describe describes an index that is open.
+func describe(i *index, snap *shard.Snapshot) api.IndexInfo {
 	sch := snap.Schema()
-	info.State = "open"
+	info := api.IndexInfo{Name: i.entry.Name, State: "open"}
 	if i.eng.Stats().ReadOnly != "" {
 		// An empty batch has no effect, and its refusal has the cause.
 		if _, err := i.eng.Apply(i.ctx, nil); errors.Is(err, shard.ErrReadOnly) {

@@ -45,6 +45,7 @@ type Node struct {
 	lis     net.Listener
 
 	searches, writes, bulks *admit.Gate // places
+	scans                   *admit.Gate // places of lists of ids and of exports, which keep a snapshot as long as their caller reads
 	memory                  *admit.Gate // bytes of request bodies
 	analyses                *admit.Gate // bytes of memory in which long documents are taken apart
 	replies                 *admit.Gate // bytes of long replies that are being sent
@@ -55,6 +56,8 @@ type Node struct {
 	drain                   drain
 	parsers                 sync.Pool // of *jsondoc.Parser
 	chunkDocs               int       // documents in a chunk of a bulk load
+
+	leafRoutes [leafOps]*obs.Route
 
 	refused   map[api.Code]obs.Counter
 	stages    map[string]obs.Histogram
@@ -79,6 +82,7 @@ const (
 	gateSearches = "searches"
 	gateWrites   = "writes"
 	gateBulks    = "bulk loads"
+	gateScans    = "scans"
 	gateMemory   = "bytes of bodies"
 	gateAnalyses = "bytes for long documents"
 	gateReplies  = "bytes of replies"
@@ -102,6 +106,7 @@ func New(cfg Config) (*Node, error) {
 		searches:     admit.New(gateSearches, int64(l.Searches), l.SearchQueue, l.QueueWait),
 		writes:       admit.New(gateWrites, int64(l.Writes), l.WriteQueue, l.QueueWait),
 		bulks:        admit.New(gateBulks, bulkPlaces(l), l.BulkQueue, l.QueueWait),
+		scans:        admit.New(gateScans, int64(l.Scans), l.ScanQueue, l.QueueWait),
 		memory:       admit.New(gateMemory, l.RequestBytes, l.SearchQueue+l.WriteQueue+l.BulkQueue, l.QueueWait),
 		analyses:     admit.New(gateAnalyses, l.RequestBytes, l.WriteQueue+l.BulkQueue, l.QueueWait),
 		replies:      admit.New(gateReplies, replyRoom*l.ReplyBytes, 0, 0), // never waited for
@@ -145,11 +150,14 @@ func (n *Node) resolveMetrics() {
 	for _, s := range searchStages {
 		n.stages[s] = m.Stage(s)
 	}
+	for op, name := range leafRoutes {
+		n.leafRoutes[op] = m.Route(name)
+	}
 	n.documents.indexed, n.documents.rejected, n.documents.deleted = m.Documents("indexed"), m.Documents("rejected"), m.Documents("deleted")
 	for _, g := range []struct {
 		name string
 		gate *admit.Gate
-	}{{"searches", n.searches}, {"writes", n.writes}, {"bulks", n.bulks}, {"request_bytes", n.memory}} {
+	}{{"searches", n.searches}, {"writes", n.writes}, {"bulks", n.bulks}, {"scans", n.scans}, {"request_bytes", n.memory}} {
 		m.GaugeFunc("weft_admitted_"+g.name, "What the gate has given out.", func() float64 { return float64(g.gate.Used()) })
 		m.GaugeFunc("weft_waiting_for_"+g.name, "Requests that wait for the gate.", func() float64 { return float64(g.gate.Waiting()) })
 	}

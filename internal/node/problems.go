@@ -179,6 +179,7 @@ var gateCodes = map[string]api.Code{
 	gateSearches: api.TooManySearches,
 	gateWrites:   api.TooManyWrites,
 	gateBulks:    api.TooManyBulks,
+	gateScans:    api.TooManySearches,
 	gateMemory:   api.RequestMemoryFull,
 	gateAnalyses: api.RequestMemoryFull,
 	gateAggs:     api.RequestMemoryFull,

@@ -154,7 +154,9 @@ func (l lease) within(ctx context.Context) (context.Context, func()) {
 // recordSearch counts the stages and logs a slow search, without its text.
 func (n *Node) recordSearch(ctx context.Context, watch *stopwatch, attrs ...slog.Attr) {
 	for _, t := range watch.laps {
-		n.stages[t.Stage].Observe(time.Duration(t.Micros) * time.Microsecond)
+		if h, ok := n.stages[t.Stage]; ok {
+			h.Observe(time.Duration(t.Micros) * time.Microsecond)
+		}
 	}
 	took := time.Since(watch.start)
 	if n.cfg.SlowSearch <= 0 || took < n.cfg.SlowSearch {

@@ -360,6 +360,16 @@ func (c *call) writeBy(n *Node, end time.Time) {
 func (c *call) fail(n *Node, p *api.Problem) {
 	p.RequestID = obs.RequestID(c.ctx)
 	status := p.HTTPStatus()
+	n.countFailure(p)
+	if p.RetryAfterMS > 0 {
+		c.w.Header().Set("Retry-After", strconv.FormatInt((p.RetryAfterMS+999)/1000, 10))
+	}
+	c.reply(n, status, typeProblem, p.AppendJSON(nil))
+}
+
+// countFailure counts a refusal, and logs why a call failed that should not have.
+func (n *Node) countFailure(p *api.Problem) {
+	status := p.HTTPStatus()
 	if status >= http.StatusInternalServerError && p.Cause != nil {
 		if dropped, ok := n.failures.Allow(); ok {
 			n.log.Error("request failed", "request_id", p.RequestID, "code", string(p.Code), "error", p.Cause, "dropped_lines", dropped)
@@ -368,10 +378,6 @@ func (c *call) fail(n *Node, p *api.Problem) {
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		n.refusal(p.Code).Inc()
 	}
-	if p.RetryAfterMS > 0 {
-		c.w.Header().Set("Retry-After", strconv.FormatInt((p.RetryAfterMS+999)/1000, 10))
-	}
-	c.reply(n, status, typeProblem, p.AppendJSON(nil))
 }
 
 // wants checks the content type and encoding of a body; allowed[0] is assumed where none is given. It returns the type.
@@ -569,6 +575,10 @@ func (t *timedReader) Read(b []byte) (int, error) {
 
 // bodyProblem says why a body could not be read to its end.
 func (n *Node) bodyProblem(ctx context.Context, err error) *api.Problem {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		again := *p
+		return &again
+	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &api.Problem{Code: api.BodyTimeout, Detail: fmt.Sprintf("no byte of the body came for %v", n.cfg.Limits.BulkStall), Cause: err}

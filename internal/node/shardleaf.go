@@ -1,0 +1,275 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/node/admit"
+	"github.com/weft-search/weft/internal/obs"
+	"github.com/weft-search/weft/internal/serve"
+)
+
+// Stages of the calls of a leaf that are not those of a search.
+const (
+	stageRead  = "read"  // what the answer is made of
+	stageSend  = "send"  // waiting for the caller to take a part of the answer
+	stageWrite = "write" // until what was written is durable and visible
+)
+
+// leafOp is a method of leaf.Leaf.
+type leafOp uint8
+
+const (
+	opPing leafOp = iota
+	opInfo
+	opDocs
+	opSearch
+	opStats
+	opAggregate
+	opKNN
+	opIDs
+	opExport
+	opHas
+	opDeleteMany
+	opIndex
+	opBulk
+	leafOps
+)
+
+// leafRoutes are the names of the methods in metrics and logs.
+var leafRoutes = [leafOps]string{
+	"leaf_ping", "leaf_info", "leaf_docs", "leaf_search", "leaf_stats", "leaf_agg", "leaf_knn", "leaf_ids", "leaf_export", "leaf_has",
+	"leaf_delete_many", "leaf_index", "leaf_bulk",
+}
+
+// shardLeaf is the node as a leaf of a serving tree.
+type shardLeaf struct {
+	node   *Node
+	closed context.Context // ends with Close
+	cancel context.CancelCauseFunc
+}
+
+// Leaf returns the node as a leaf, for callers in the same process and for the servers of the shard protocols. Its calls are admitted
+// and counted like those over HTTP, and fail with the same problems. Closing it ends its calls, not the node.
+func (n *Node) Leaf() leaf.Leaf {
+	l := &shardLeaf{node: n}
+	l.closed, l.cancel = context.WithCancelCause(context.Background())
+	return l
+}
+
+// Close implements leaf.Leaf.
+func (l *shardLeaf) Close() error {
+	l.cancel(leaf.ErrClosed)
+	return nil
+}
+
+// leafCall is one call of a leaf under way.
+type leafCall struct {
+	node    *Node
+	ctx     context.Context // of the call; ends with the leaf and, once it is read, the index too
+	name    string          // of the index
+	watch   *stopwatch
+	reading *reading // nil until the index is read
+	view    view
+	place   *admit.Place // nil until the call is admitted
+}
+
+// callLeaf runs one call from its arrival to its answer.
+func callLeaf[R any](ctx context.Context, l *shardLeaf, op leafOp, index string, run func(c *leafCall) (*R, error)) (reply *R, err error) {
+	n := l.node
+	seen := n.leafRoutes[op].Begin()
+	id := obs.AcceptRequestID(obs.RequestID(ctx))
+	status := http.StatusOK
+	caller := ctx
+	defer func() {
+		if p := recover(); p != nil {
+			n.cfg.Metrics.Panics.Inc()
+			n.log.Error("panic in request", "request_id", id, "route", leafRoutes[op], "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			reply, err = nil, &api.Problem{Code: api.Internal, Detail: "the server failed; its log has more under the request id", RequestID: id}
+			status = http.StatusInternalServerError
+		}
+		took := seen.End(status)
+		n.log.LogAttrs(ctx, slog.LevelDebug, "request", slog.String("route", leafRoutes[op]), slog.Int("status", status),
+			slog.Duration("took", took), slog.String("request_id", id))
+	}()
+	ctx, cancel := context.WithCancelCause(obs.WithRequestID(ctx, id))
+	defer cancel(nil)
+	unhook := context.AfterFunc(l.closed, func() { cancel(leaf.ErrClosed) })
+	defer unhook()
+
+	c := &leafCall{node: n, ctx: ctx, name: index, watch: &stopwatch{start: seen.Start()}}
+	defer c.release()
+	switch {
+	case caller.Err() != nil:
+		err = context.Cause(caller)
+	case l.closed.Err() != nil:
+		err = leaf.ErrClosed
+	case !n.drain.enter():
+		err = errClosing
+	default:
+		defer n.drain.leave()
+		if reply, err = run(c); err == nil {
+			return reply, nil
+		}
+	}
+	reply = nil
+	err, status = c.failed(caller, l.closed, id, err)
+	return reply, err
+}
+
+// failed is what a call ends with: the cause of its end where the caller or the closing of the leaf ended it, else a problem. An
+// error of the caller's own function passes as it is, and so does a *leaf.TransportError, which knows more.
+func (c *leafCall) failed(caller, closed context.Context, id string, err error) (error, int) {
+	if e, ok := err.(pageError); ok {
+		return e.error, api.StatusCallerGone
+	}
+	if e, ok := err.(*leaf.TransportError); ok {
+		return e, api.StatusCallerGone
+	}
+	p := c.node.problem(c.ctx, err)
+	ended := p.Code == api.CallerGone || p.Code == api.Timeout
+	if caller.Err() != nil {
+		if cause := context.Cause(caller); ended || errors.Is(p, cause) || errors.Is(err, cause) {
+			if errors.Is(cause, context.DeadlineExceeded) {
+				return cause, http.StatusGatewayTimeout
+			}
+			return cause, api.StatusCallerGone
+		}
+	}
+	if closed.Err() != nil && (ended || errors.Is(p, leaf.ErrClosed)) {
+		return leaf.ErrClosed, api.StatusCallerGone
+	}
+	p.RequestID = id
+	c.node.countFailure(p)
+	return p, p.HTTPStatus()
+}
+
+// release gives back what the call held.
+func (c *leafCall) release() {
+	c.view.release()
+	if c.reading != nil {
+		c.reading.release()
+	}
+	c.place.Release()
+}
+
+// index checks the name of the index.
+func (c *leafCall) index() *api.Problem {
+	if c.name == "" {
+		c.name = api.DefaultIndex
+		return nil
+	}
+	return api.CheckIndexName(c.name)
+}
+
+// enter waits for a place of the gate, nil for none, and says that the call has begun.
+func (c *leafCall) enter(gate *admit.Gate) (err error) {
+	if gate != nil {
+		if c.place, err = gate.Enter(c.ctx, 1); err != nil {
+			return err
+		}
+	}
+	serve.Begun(c.ctx)
+	return nil
+}
+
+// read admits the call and takes a snapshot of its index. The index of the call has to be checked.
+func (c *leafCall) read(gate *admit.Gate) (*view, error) {
+	if prob := c.index(); prob != nil {
+		return nil, prob
+	}
+	if err := c.enter(gate); err != nil {
+		return nil, err
+	}
+	ctx, r, err := c.node.read(c.ctx, c.name)
+	if err != nil {
+		return nil, err
+	}
+	c.ctx, c.reading = ctx, r
+	c.watch.lap(stageQueue)
+	c.view.node, c.view.watch = c.node, c.watch
+	if err := c.view.show(r.lease.index, r.snap); err != nil {
+		return nil, err
+	}
+	return &c.view, nil
+}
+
+// meta ends the last stage and describes a reply about the snapshot that was read.
+func (c *leafCall) meta(stage string, approximate ...string) leaf.Meta {
+	c.watch.upTo(stage)
+	s := c.reading.snap
+	state := leaf.Snapshot{Instance: c.reading.lease.instance, Version: s.Version(), CommitTS: s.CommitTS()}
+	return leaf.Meta{Snapshot: state, Timings: c.watch.laps, Approximate: approximate}
+}
+
+// metaAfter is meta for a reply to a write.
+func (c *leafCall) metaAfter(after leaf.Snapshot) leaf.Meta {
+	c.watch.upTo(stageWrite)
+	return leaf.Meta{Snapshot: after, Timings: c.watch.laps}
+}
+
+// searched counts the stages of a call that searches, and logs a slow one.
+func (c *leafCall) searched(op leafOp, outcome string, attrs ...slog.Attr) {
+	c.node.recordSearch(c.ctx, c.watch, append(attrs, slog.String("route", leafRoutes[op]), slog.String("index", c.name), slog.String("outcome", outcome))...)
+}
+
+// upTo ends a stage that a call may come back to: the time since the last lap is added to the lap of that name.
+func (s *stopwatch) upTo(stage string) {
+	for i := range s.laps {
+		if s.laps[i].Stage == stage {
+			now := api.Micros(time.Since(s.start))
+			s.laps[i].Micros += now - s.last
+			s.last = now
+			return
+		}
+	}
+	s.lap(stage)
+}
+
+// tooMany is the refusal of a list over its limit.
+func tooMany(field string, have, limit int) *api.Problem {
+	return api.NewProblem(api.InvalidParameter, fmt.Sprintf("%s: %d are given, %d are allowed", field, have, limit)).On(field).Within(int64(limit))
+}
+
+// outside is the refusal of a number that is not from 0 to most.
+func outside(field string, have, most int) *api.Problem {
+	return api.NewProblem(api.InvalidParameter, fmt.Sprintf("%s: it is a number from 0 to %d (got %d)", field, most, have)).On(field).Within(int64(most))
+}
+
+// Ping implements leaf.Leaf. A node that is closing does not answer.
+func (l *shardLeaf) Ping(ctx context.Context) (*leaf.PingReply, error) {
+	return callLeaf(ctx, l, opPing, "", func(c *leafCall) (*leaf.PingReply, error) {
+		serve.Begun(c.ctx)
+		return &leaf.PingReply{Node: c.node.self.ID}, nil
+	})
+}
+
+// Info implements leaf.Leaf.
+func (l *shardLeaf) Info(ctx context.Context, req *leaf.InfoRequest) (*leaf.InfoReply, error) {
+	return callLeaf(ctx, l, opInfo, req.Index, func(c *leafCall) (*leaf.InfoReply, error) {
+		if _, err := c.read(nil); err != nil {
+			return nil, err
+		}
+		reply := &leaf.InfoReply{Node: c.node.self.ID, Version: c.node.cfg.Version, Index: describe(c.reading.lease.index, c.reading.snap)}
+		reply.Meta = c.meta(stageRead)
+		return reply, nil
+	})
+}
+
+// Docs implements leaf.Leaf.
+func (l *shardLeaf) Docs(ctx context.Context, req *leaf.DocsRequest) (*leaf.DocsReply, error) {
+	return callLeaf(ctx, l, opDocs, req.Index, func(c *leafCall) (*leaf.DocsReply, error) {
+		v, err := c.read(nil)
+		if err != nil {
+			return nil, err
+		}
+		return &leaf.DocsReply{Meta: c.meta(stageRead), Docs: v.snap.Docs()}, nil
+	})
+}
