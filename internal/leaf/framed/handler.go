@@ -2,9 +2,14 @@ package framed
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strconv"
 	"time"
 
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/wire/frame"
 )
 
@@ -12,24 +17,385 @@ import (
 type HandlerOptions struct {
 	MaxTimeout time.Duration // the longest that a request may take, whatever its timeout_ms; none by default
 	MaxReply   int           // bytes of a reply: the server's Limits.MaxReply; frame.DefaultMaxFrame
-	MaxFrame   int           // bytes of a request: the server's Limits.MaxFrame; frame.DefaultMaxFrame
 }
 
 // Handler answers the operations of framed JSON with a leaf.Leaf.
 type Handler struct {
-	leaf leaf.Leaf
-	o    HandlerOptions
+	leaf  leaf.Leaf
+	o     HandlerOptions
+	types typeCache
 }
 
 // NewHandler returns a handler that serves l. It does not close it.
 func NewHandler(l leaf.Leaf, o HandlerOptions) *Handler {
+	if o.MaxReply <= 0 {
+		o.MaxReply = frame.DefaultMaxFrame
+	}
 	return &Handler{leaf: l, o: o}
 }
 
-// Handle is the frame.Handler.
-func (h *Handler) Handle(ctx context.Context, request, reply []byte) ([]byte, frame.Verdict) {
-	return reply, frame.Close
+// operation is one that a request can name.
+type operation struct {
+	members []string // that its requests may have besides those that all may have
+	answer  func(h *Handler, ctx context.Context, m *message, b []byte) ([]byte, error)
 }
 
-// Refuse writes what a frame.Server says in place of the handler, for frame.Server.Refuse.
-func Refuse(dst []byte, r frame.Refusal) []byte { return dst }
+var operations = map[string]operation{
+	opPing:       {nil, (*Handler).ping},
+	opDocs:       {nil, (*Handler).docs},
+	opInfo:       {nil, (*Handler).info},
+	opIDs:        {idsMembers, (*Handler).ids},
+	opIndex:      {bodyMembers, (*Handler).index},
+	opBulk:       {bodyMembers, (*Handler).bulk},
+	opDelete:     {deleteMembers, (*Handler).deleteOne},
+	opSearch:     {searchMembers, (*Handler).search},
+	opStats:      {statsMembers, (*Handler).stats},
+	opAgg:        {aggMembers, (*Handler).aggregate},
+	opKNN:        {knnMembers, (*Handler).knn},
+	opExport:     {exportMembers, (*Handler).export},
+	opHas:        {hasMembers, (*Handler).has},
+	opDeleteMany: {hasMembers, (*Handler).deleteMany},
+}
+
+// Handle is the frame.Handler: it answers one request. A frame that is not UTF-8 or not JSON ends the connection.
+func (h *Handler) Handle(ctx context.Context, request, reply []byte) ([]byte, frame.Verdict) {
+	m, prob, broken := parseMessage(request)
+	switch {
+	case broken:
+		return appendProblem(reply, prob), frame.Close
+	case prob != nil:
+		return appendProblem(reply, prob), frame.Keep
+	}
+	op, ok := operations[m.op]
+	if !ok {
+		prob := invalid(opMember, "there is no operation "+strconv.Quote(api.Clip(m.op)))
+		return appendProblem(reply, prob), frame.Keep
+	}
+	if m.check(op.members); m.prob != nil {
+		return appendProblem(reply, m.prob), frame.Keep
+	}
+	if d := h.timeout(m); d > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d)
+		defer cancel()
+	}
+	b, err := op.answer(h, ctx, m, reply)
+	if err == nil && len(b) > h.o.MaxReply {
+		err = replyTooLarge(fmt.Sprintf("the reply has %d bytes, at most %d are allowed; ask for less at once", len(b), h.o.MaxReply), h.o.MaxReply)
+	}
+	if err != nil {
+		return appendProblem(reply[:0], problemOf(ctx, err)), frame.Keep
+	}
+	return b, frame.Keep
+}
+
+// timeout is how long a request may take; 0 is for ever.
+func (h *Handler) timeout(m *message) time.Duration {
+	if h.o.MaxTimeout > 0 && (m.timeout == 0 || m.timeout > h.o.MaxTimeout) {
+		return h.o.MaxTimeout
+	}
+	return m.timeout
+}
+
+// fault is the fault of a request, if it has one. A nil *api.Problem in an error would not be nil.
+func (m *message) fault() error {
+	if m.prob != nil {
+		return m.prob
+	}
+	return nil
+}
+
+func (h *Handler) ping(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	r, err := h.leaf.Ping(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return appendPingReply(b, r), nil
+}
+
+func (h *Handler) docs(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	r, err := h.leaf.Docs(ctx, &leaf.DocsRequest{Index: m.index})
+	if err != nil {
+		return nil, err
+	}
+	return appendDocsReply(b, r), nil
+}
+
+func (h *Handler) info(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	r, err := h.leaf.Info(ctx, &leaf.InfoRequest{Index: m.index})
+	if err != nil {
+		return nil, err
+	}
+	return appendInfoReply(b, r), nil
+}
+
+// errFull ends a stream of ids or documents that has filled the reply.
+var errFull = errors.New("the reply is full")
+
+// replyRoom is what a reply needs besides its ids and documents, generously.
+const replyRoom = 8 << 10
+
+func (h *Handler) ids(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	req := readIDsRequest(m)
+	if err := m.fault(); err != nil {
+		return nil, err
+	}
+	b = beginIDsReply(b)
+	from := len(b)
+	full := false
+	r, err := h.leaf.IDs(ctx, req, func(ids []string) error {
+		for _, id := range ids {
+			if len(b) > from {
+				b = append(b, ',')
+			}
+			if b = api.AppendString(b, id); len(b) > h.o.MaxReply-replyRoom {
+				full = true
+				return errFull
+			}
+		}
+		return nil
+	})
+	switch {
+	case full:
+		return nil, replyTooLarge(fmt.Sprintf("the ids take more than the %d bytes that a reply may have; ask for them in parts with limit and after", h.o.MaxReply), h.o.MaxReply)
+	case err != nil:
+		return nil, err
+	}
+	return endIDsReply(b, r), nil
+}
+
+// exportBytes is how many bytes of documents a reply has that may leave a rest.
+const exportBytes = 8 << 20
+
+func (h *Handler) export(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	req := readExportRequest(m)
+	if err := m.fault(); err != nil {
+		return nil, err
+	}
+	// Every id stands in the reply once, whatever becomes of it.
+	room := h.o.MaxReply - replyRoom
+	var scratch []byte
+	for _, id := range req.IDs {
+		scratch = api.AppendString(scratch[:0], id)
+		room -= len(scratch) + 1
+	}
+	if req.rest {
+		room = min(room, max(exportBytes, room/8))
+	}
+	page := &exportPage{}
+	full := false
+	r, err := h.leaf.Export(ctx, &req.ExportRequest, func(doc leaf.ExportedDoc) error {
+		if room -= len(doc.Source) + 1; room < 0 && (!req.rest || len(page.docs) > 0 || len(doc.Source) > h.o.MaxReply/2) {
+			full = true
+			return errFull
+		}
+		page.docs = append(page.docs, doc)
+		return nil
+	})
+	switch {
+	case full && (!req.rest || len(page.docs) == 0):
+		return nil, replyTooLarge(fmt.Sprintf("the documents take more than the %d bytes that a reply may have; ask for fewer at once, or with rest", h.o.MaxReply), h.o.MaxReply)
+	case full:
+		page.cut(req.IDs)
+	case err != nil:
+		return nil, err
+	default:
+		page.ExportReply = *r
+	}
+	return appendExportReply(b, page), nil
+}
+
+// cut sets what is missing and what is left of a page that ended early. The documents came in the order of ids: what stands before
+// the last of them and did not come is missing.
+func (p *exportPage) cut(ids []string) {
+	have := make(map[string]bool, len(p.docs))
+	for i := range p.docs {
+		have[p.docs[i].ID] = true
+	}
+	last := p.docs[len(p.docs)-1].ID
+	at := len(ids)
+	for i, id := range ids {
+		if id == last {
+			at = i + 1
+			break
+		}
+	}
+	for _, id := range ids[:at] {
+		if !have[id] {
+			p.Missing = append(p.Missing, id)
+		}
+	}
+	p.rest = ids[at:]
+}
+
+func (h *Handler) has(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	req := readHasRequest(m)
+	if err := m.fault(); err != nil {
+		return nil, err
+	}
+	r, err := h.leaf.Has(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return appendHasReply(b, r), nil
+}
+
+func (h *Handler) deleteMany(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	req := readDeleteRequest(m)
+	if err := m.fault(); err != nil {
+		return nil, err
+	}
+	r, err := h.leaf.DeleteMany(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return appendDeleteReply(b, r), nil
+}
+
+func (h *Handler) deleteOne(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	req := readDeleteOne(m)
+	if err := m.fault(); err != nil {
+		return nil, err
+	}
+	r, err := h.leaf.DeleteMany(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return appendDeleteOne(b, r), nil
+}
+
+func (h *Handler) index(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	m.need("body")
+	req := &leaf.IndexRequest{Index: m.index, Body: m.bytes("body")}
+	if err := m.fault(); err != nil {
+		return nil, err
+	}
+	r, err := h.leaf.Index(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return appendIndexReply(b, r), nil
+}
+
+func (h *Handler) bulk(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	raw := m.need("body")
+	if raw != nil && raw.Kind() != '"' {
+		m.fail("body", "it is a string")
+	}
+	if err := m.fault(); err != nil {
+		return nil, err
+	}
+	r, err := h.leaf.Bulk(ctx, &leaf.BulkRequest{Index: m.index}, &unquoter{raw: raw[1 : len(raw)-1]})
+	if err != nil {
+		return nil, err
+	}
+	return appendBulkReply(b, r), nil
+}
+
+func (h *Handler) stats(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	req := readStatsRequest(m)
+	if err := m.fault(); err != nil {
+		return nil, err
+	}
+	r, err := h.leaf.Stats(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return appendStatsReply(b, r), nil
+}
+
+func (h *Handler) aggregate(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	req := readAggRequest(m)
+	if err := m.fault(); err != nil {
+		return nil, err
+	}
+	r, err := h.leaf.Aggregate(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return appendAggReply(b, r), nil
+}
+
+func (h *Handler) knn(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	req := readKNNRequest(m)
+	if err := m.fault(); err != nil {
+		return nil, err
+	}
+	r, err := h.leaf.KNN(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	b, prob := appendKNNReply(b, r)
+	if prob != nil {
+		return nil, prob
+	}
+	return b, nil
+}
+
+func (h *Handler) search(ctx context.Context, m *message, b []byte) ([]byte, error) {
+	c := readSearchRequest(m)
+	if err := m.fault(); err != nil {
+		return nil, err
+	}
+	for try := 0; ; try++ {
+		t, err := h.searchTypes(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		if prob := c.bindAfter(t); prob != nil {
+			return nil, prob
+		}
+		r, err := h.leaf.Search(ctx, &c.SearchRequest)
+		if err != nil {
+			return nil, err
+		}
+		if t != nil && t.instance != r.Snapshot.Instance {
+			// The index is another than the one that the types are of.
+			h.types.drop(c.Index)
+			if try < 2 {
+				continue
+			}
+			return nil, api.NewProblem(api.IndexDeleted, "the index is being replaced")
+		}
+		out, prob := appendSearchReply(b, c, r, t)
+		if prob != nil {
+			return nil, prob
+		}
+		return out, nil
+	}
+}
+
+// searchTypes returns the types of the fields of an order whose keys go or came as plain JSON, and checks those that are said to hold
+// numbers. It is nil where no type is needed.
+func (h *Handler) searchTypes(ctx context.Context, c *searchCall) (*types, error) {
+	if len(c.numeric) == 0 && (c.typed || !c.byField()) {
+		return nil, nil
+	}
+	t, err := h.typesOf(ctx, c.Index, func(t *types) bool {
+		for _, k := range c.Sort {
+			if k.By == exec.ByField && t.fields[k.Field] == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range c.numeric {
+		if !t.numeric(f) {
+			return nil, &api.Problem{Code: api.FieldNotSortable, Field: f, Detail: fmt.Sprintf("sort: field %q holds no numbers", f)}
+		}
+	}
+	return t, nil
+}
+
+// byField tells whether the order compares values of fields.
+func (c *searchCall) byField() bool {
+	for i := range c.Sort {
+		if c.Sort[i].By == exec.ByField {
+			return true
+		}
+	}
+	return false
+}

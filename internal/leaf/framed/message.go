@@ -1,0 +1,380 @@
+package framed
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/query"
+)
+
+// Members that every request may have, and some that several operations share.
+const (
+	opMember       = "op"
+	indexMember    = "index"
+	timeoutMember  = "timeout_ms"
+	fieldsMember   = "default_fields"
+	defaultOp      = "default_op"
+	filtersMember  = "filters"
+	partialMember  = "allow_partial"
+	snapshotMember = "snapshot"
+)
+
+// message is a request taken apart. Its methods read one member each; the first fault of any of them sticks in prob.
+type message struct {
+	op      string
+	index   string
+	timeout time.Duration // 0: none
+	members []member
+	prob    *api.Problem
+}
+
+// member is a member of a request. raw is within the frame.
+type member struct {
+	name string
+	raw  jsontext.Value
+}
+
+// parseMessage takes a request apart. broken says that the frame cannot be trusted: it is not UTF-8 or not JSON.
+func parseMessage(frame []byte) (m *message, prob *api.Problem, broken bool) {
+	m = &message{}
+	d := jsontext.NewDecoder(bytes.NewBuffer(frame))
+	tok, err := d.ReadToken()
+	if err != nil {
+		return nil, api.JSONProblem(frame, err), true
+	}
+	if tok.Kind() != '{' {
+		if _, err := jsontext.NewDecoder(bytes.NewReader(frame)).ReadValue(); err != nil || !jsontext.Value(frame).IsValid() {
+			return nil, faulty(frame, err), true
+		}
+		return nil, api.NewProblem(api.InvalidJSON, "the request is not a JSON object"), false
+	}
+	for {
+		tok, err := d.ReadToken()
+		if err != nil {
+			return fault(frame, err)
+		}
+		if tok.Kind() == '}' {
+			break
+		}
+		name := tok.String()
+		raw, err := d.ReadValue()
+		if err != nil {
+			return fault(frame, err)
+		}
+		if len(m.members) == maxMembers {
+			// The rest is not read; whether it could be trusted is not known.
+			return nil, api.NewProblem(api.InvalidJSON, fmt.Sprintf("the request has more than %d members", maxMembers)).Within(maxMembers), true
+		}
+		end := d.InputOffset()
+		m.members = append(m.members, member{name, frame[end-int64(len(raw)) : end : end]})
+	}
+	if rest := bytes.TrimLeft(frame[d.InputOffset():], " \t\r\n"); len(rest) > 0 {
+		return nil, api.NewProblem(api.InvalidJSON, "something stands behind the JSON object").At(len(frame) - len(rest)), true
+	}
+	if !m.has(opMember) {
+		return nil, api.NewProblem(api.MissingParameter, "op: the request names no operation").On(opMember), false
+	}
+	m.op = m.text(opMember)
+	if m.has(indexMember) {
+		if m.index = m.text(indexMember); m.prob == nil {
+			m.prob = api.CheckIndexName(m.index)
+		}
+	}
+	if raw := m.get(timeoutMember); raw != nil {
+		micros, ok := parseMillis(raw)
+		if !ok || micros == 0 || micros > math.MaxInt64/int64(time.Microsecond) {
+			m.fail(timeoutMember, "it is a number of milliseconds above 0, without an exponent")
+		}
+		m.timeout = time.Duration(micros) * time.Microsecond
+	}
+	return m, m.prob, false
+}
+
+// faulty is the problem of a text that is not JSON.
+func faulty(frame []byte, err error) *api.Problem {
+	if err == nil {
+		return api.NewProblem(api.InvalidJSON, "something stands behind the JSON value")
+	}
+	return api.JSONProblem(frame, err)
+}
+
+// fault is the problem of an error of the decoder. A member that is given twice is the caller's fault but no reason for distrust, if
+// the rest of the frame is JSON.
+func fault(frame []byte, err error) (*message, *api.Problem, bool) {
+	prob := api.JSONProblem(frame, err)
+	if !errors.Is(err, jsontext.ErrDuplicateName) || !jsontext.Value(frame).IsValid(jsontext.AllowDuplicateNames(true)) {
+		return nil, prob, true
+	}
+	prob.Code = api.RepeatedParameter
+	if syn, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		prob.Field = api.Clip(syn.JSONPointer.LastToken())
+	}
+	return nil, prob, false
+}
+
+// check refuses members that the operation does not have.
+func (m *message) check(known []string) {
+	for i := range m.members {
+		switch name := m.members[i].name; name {
+		case opMember, indexMember, timeoutMember:
+		default:
+			if m.prob == nil && !slices.Contains(known, name) {
+				m.prob = api.UnknownParam(name)
+				m.prob.Detail = fmt.Sprintf("%s has no member %s", m.op, strconv.Quote(api.Clip(name)))
+			}
+		}
+	}
+}
+
+// get returns the value of a member, nil if it is not there.
+func (m *message) get(name string) jsontext.Value {
+	for i := range m.members {
+		if m.members[i].name == name {
+			return m.members[i].raw
+		}
+	}
+	return nil
+}
+
+func (m *message) has(name string) bool { return m.get(name) != nil }
+
+// need refuses a request without a member.
+func (m *message) need(name string) jsontext.Value {
+	raw := m.get(name)
+	if raw == nil && m.prob == nil {
+		m.prob = api.NewProblem(api.MissingParameter, fmt.Sprintf("%s: %s needs it", name, m.op)).On(name)
+	}
+	return raw
+}
+
+func (m *message) fail(name, detail string) {
+	if m.prob == nil {
+		m.prob = invalid(name, detail)
+	}
+}
+
+// failed keeps a problem, if it is the first.
+func (m *message) failed(prob *api.Problem) {
+	if m.prob == nil {
+		m.prob = prob
+	}
+}
+
+func invalid(name, detail string) *api.Problem {
+	return &api.Problem{Code: api.InvalidParameter, Field: name, Detail: name + ": " + detail}
+}
+
+// tooMany is the problem of a list over a limit.
+func tooMany(name, what string, most int) *api.Problem {
+	return invalid(name, fmt.Sprintf("there are more than %d %s", most, what)).Within(int64(most))
+}
+
+// text reads a string; "" if the member is not there.
+func (m *message) text(name string) string { return string(m.bytes(name)) }
+
+// bytes is text without the last copy. The slice is new.
+func (m *message) bytes(name string) []byte {
+	raw := m.get(name)
+	switch {
+	case raw == nil:
+		return nil
+	case raw.Kind() != '"':
+		m.fail(name, "it is a string")
+		return nil
+	}
+	b, err := jsontext.AppendUnquote(make([]byte, 0, len(raw)-2), raw)
+	if err != nil {
+		m.fail(name, "it is a string") // the decoder has accepted it
+	}
+	return b
+}
+
+// yes reads a boolean; false if the member is not there.
+func (m *message) yes(name string) bool {
+	raw := m.get(name)
+	if raw == nil {
+		return false
+	}
+	if k := raw.Kind(); k != 't' && k != 'f' {
+		m.fail(name, "it is true or false")
+	}
+	return raw.Kind() == 't'
+}
+
+// whole reads a whole number from 0 to most.
+func (m *message) whole(name string, absent, most int) int {
+	raw := m.get(name)
+	if raw == nil {
+		return absent
+	}
+	n, ok := parseU64(raw)
+	if !ok || n > uint64(most) {
+		if m.prob == nil {
+			m.prob = invalid(name, fmt.Sprintf("it is a whole number from 0 to %d", most)).Within(int64(most))
+		}
+		return 0
+	}
+	return int(n)
+}
+
+// list calls item for each element of an array of at most most. The scanner stands before the element.
+func (m *message) list(name, what string, most int, item func(s *scanner)) {
+	raw := m.get(name)
+	if raw == nil || m.prob != nil {
+		return
+	}
+	if raw.Kind() != '[' {
+		m.fail(name, "it is an array of "+what)
+		return
+	}
+	s := scanner{b: raw}
+	s.expect('[')
+	n := 0
+	for first := true; s.next(&first, ']'); n++ {
+		if n == most {
+			m.failed(tooMany(name, what, most))
+			return
+		}
+		if item(&s); m.prob != nil {
+			return
+		}
+	}
+	if s.err != nil {
+		m.fail(name, "it is an array of "+what)
+	}
+}
+
+// texts reads an array of strings: nil if the member is not there, not nil if it is.
+func (m *message) texts(name, what string, most int) []string {
+	if !m.has(name) {
+		return nil
+	}
+	list := []string{}
+	m.list(name, what, most, func(s *scanner) { list = append(list, s.str()) })
+	return list
+}
+
+// ids reads the member ids, which has to be there.
+func (m *message) ids(most int) []string {
+	m.need("ids")
+	return m.texts("ids", "ids", most)
+}
+
+// operator reads default_op and the like.
+func (m *message) operator(name string, absent query.Op) query.Op {
+	if !m.has(name) {
+		return absent
+	}
+	switch m.text(name) {
+	case "or":
+		return query.Or
+	case "and":
+		return query.And
+	}
+	m.fail(name, "it is or, or and")
+	return query.Or
+}
+
+// writer writes a request. The first fault of what is to be written sticks in prob.
+type writer struct {
+	b    []byte
+	prob *api.Problem
+}
+
+// begin begins a request. A timeout of 0 is none.
+func begin(b []byte, op, index string, timeout time.Duration) *writer {
+	w := &writer{b: append(b, `{"op":"`...)}
+	w.b = append(w.b, op...)
+	w.b = append(w.b, '"')
+	if index != "" {
+		w.text(indexMember, index)
+	}
+	if timeout > 0 {
+		w.name(timeoutMember)
+		w.b = api.AppendMillis(w.b, max(1, api.Micros(timeout)))
+	}
+	return w
+}
+
+// end ends the request.
+func (w *writer) end() ([]byte, *api.Problem) { return append(w.b, '}'), w.prob }
+
+// name begins a member.
+func (w *writer) name(name string) {
+	w.b = append(w.b, ',', '"')
+	w.b = append(w.b, name...)
+	w.b = append(w.b, '"', ':')
+}
+
+// quote appends a string of a member.
+func (w *writer) quote(name, s string) {
+	b, err := jsontext.AppendQuote(w.b, s)
+	if err != nil && w.prob == nil {
+		w.prob = &api.Problem{Code: api.InvalidUTF8, Field: name, Detail: name + ": it is not valid UTF-8"}
+	}
+	w.b = b
+}
+
+func (w *writer) text(name, s string) {
+	w.name(name)
+	w.quote(name, s)
+}
+
+// yes writes a boolean that is true, nothing for one that is false.
+func (w *writer) yes(name string, v bool) {
+	if v {
+		w.name(name)
+		w.b = append(w.b, "true"...)
+	}
+}
+
+func (w *writer) whole(name string, n int) {
+	if n < 0 {
+		w.fail(invalid(name, "it is negative"))
+	}
+	w.name(name)
+	w.b = strconv.AppendInt(w.b, int64(n), 10)
+}
+
+func (w *writer) fail(prob *api.Problem) {
+	if w.prob == nil {
+		w.prob = prob
+	}
+}
+
+// texts writes an array of at most most strings.
+func (w *writer) texts(name, what string, list []string, most int) {
+	if len(list) > most {
+		w.fail(tooMany(name, what, most))
+		return
+	}
+	w.name(name)
+	w.b = append(w.b, '[')
+	for i, s := range list {
+		if i > 0 {
+			w.b = append(w.b, ',')
+		}
+		w.quote(name, s)
+	}
+	w.b = append(w.b, ']')
+}
+
+// defaultFields writes default_fields. nil, the fields of the schema, is not an empty list.
+func (w *writer) defaultFields(list []string) {
+	if list != nil {
+		w.texts(fieldsMember, "fields", list, maxDefaultFields)
+	}
+}
+
+// maxDefaultFields is how many fields default_fields may name.
+const maxDefaultFields = 10_000
+
+func (m *message) defaultFields() []string { return m.texts(fieldsMember, "fields", maxDefaultFields) }

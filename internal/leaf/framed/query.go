@@ -1,0 +1,251 @@
+package framed
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/weft-search/weft/internal/agg"
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/query"
+)
+
+// queryLimits are those of a query string on the wire: the exact values of a tree count as text in it, and every byte may be
+// escaped. What the tree may hold is checked when it is read.
+var queryLimits = query.Limits{TextBytes: 16 << 20}
+
+// parseQuery reads a query string of a member. item is its place in a list, or negative.
+func parseQuery(name string, item int, text string, op query.Op) (query.Node, *api.Problem) {
+	n, err := query.Parse(text, query.ParseOptions{DefaultOp: op, Limits: queryLimits})
+	if err == nil {
+		err = query.Check(n, query.Limits{})
+	}
+	if err == nil {
+		return n, nil
+	}
+	if prob := api.QueryProblem(name, item, err); prob != nil {
+		return nil, prob
+	}
+	return nil, invalid(name, "it cannot be read")
+}
+
+// query reads the member query; nil if it is not there.
+func (m *message) query(op query.Op) query.Node {
+	if !m.has("query") || m.prob != nil {
+		return nil
+	}
+	text := m.text("query")
+	if m.prob != nil {
+		return nil
+	}
+	n, prob := parseQuery("query", -1, text, op)
+	m.failed(prob)
+	return n
+}
+
+// filters reads the member filters: each is a query string, or an object as filter of a search over HTTP has it.
+func (m *message) filters(op query.Op) []query.Node {
+	var list []query.Node
+	m.list(filtersMember, "filters", api.MaxFilters, func(s *scanner) {
+		raw := jsontext.Value(s.value())
+		switch raw.Kind() {
+		case '"':
+			b, err := jsontext.AppendUnquote(nil, raw)
+			if err != nil {
+				m.fail(filtersMember, "it is an array of query strings and objects")
+				return
+			}
+			n, prob := parseQuery(filtersMember, len(list), string(b), op)
+			m.failed(prob)
+			list = append(list, n)
+		case '{':
+			n, prob := api.ParseFilter(filtersMember, &agg.Expr{Text: string(raw), JSON: true}, op)
+			m.failed(prob)
+			list = append(list, n)
+		default:
+			m.fail(filtersMember, "each is a query string or an object")
+		}
+	})
+	return list
+}
+
+// query writes the member query.
+func (w *writer) query(n query.Node) {
+	if n == nil {
+		return
+	}
+	text, prob := queryText("query", -1, n)
+	if prob != nil {
+		w.fail(prob)
+		return
+	}
+	w.text("query", text)
+}
+
+// filters writes the member filters.
+func (w *writer) filters(list []query.Node) {
+	if len(list) == 0 {
+		return
+	}
+	if len(list) > api.MaxFilters {
+		w.fail(tooMany(filtersMember, "filters", api.MaxFilters))
+		return
+	}
+	w.name(filtersMember)
+	w.b = append(w.b, '[')
+	for i, n := range list {
+		if i > 0 {
+			w.b = append(w.b, ',')
+		}
+		text, prob := queryText(filtersMember, i, n)
+		if prob != nil {
+			prob = w.filterObject(i, n, prob)
+		} else {
+			w.quote(filtersMember, text)
+		}
+		if prob != nil {
+			w.fail(prob)
+			return
+		}
+	}
+	w.b = append(w.b, ']')
+}
+
+// queryText is the text of a tree, which reads back as a tree with the same meaning. A tree that has none is a problem.
+func queryText(name string, item int, n query.Node) (string, *api.Problem) {
+	if err := query.Check(n, query.Limits{}); err != nil {
+		if prob := api.QueryProblem(name, item, err); prob != nil {
+			return "", prob
+		}
+		return "", invalid(name, "it cannot be written")
+	}
+	text := n.String()
+	back, err := query.Parse(text, query.ParseOptions{Limits: queryLimits})
+	if err != nil || !same(n, back) {
+		where := name
+		if item >= 0 {
+			where = fmt.Sprintf("%s %d", name, item+1)
+		}
+		return "", api.NewProblem(api.InvalidQuery, where+": the query has parts that query strings cannot express, so that it cannot travel as framed JSON").On(name)
+	}
+	return text, nil
+}
+
+// same tells whether two trees mean the same: they are equal but for lists of one, which mean their only element.
+func same(a, b query.Node) bool {
+	a, b = only(a), only(b)
+	switch a := a.(type) {
+	case *query.Term:
+		b, ok := b.(*query.Term)
+		return ok && *a == *b
+	case *query.Phrase:
+		b, ok := b.(*query.Phrase)
+		return ok && *a == *b
+	case *query.Prefix:
+		b, ok := b.(*query.Prefix)
+		return ok && *a == *b
+	case *query.Range:
+		b, ok := b.(*query.Range)
+		return ok && a.Field == b.Field && sameBound(a.Min, b.Min) && sameBound(a.Max, b.Max)
+	case *query.Terms:
+		b, ok := b.(*query.Terms)
+		return ok && a.Field == b.Field && slices.Equal(a.Values, b.Values)
+	case *query.Exists:
+		b, ok := b.(*query.Exists)
+		return ok && *a == *b
+	case *query.All:
+		_, ok := b.(*query.All)
+		return ok
+	case *query.Boost:
+		b, ok := b.(*query.Boost)
+		return ok && a.Factor == b.Factor && same(a.Query, b.Query)
+	case *query.Bool:
+		b, ok := b.(*query.Bool)
+		return ok && slices.EqualFunc(a.Must, b.Must, same) && slices.EqualFunc(a.Should, b.Should, same) &&
+			slices.EqualFunc(a.MustNot, b.MustNot, same) && len(a.Filter) == 0 && len(b.Filter) == 0
+	}
+	return false // Match
+}
+
+func sameBound(a, b *query.Bound) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
+
+// only is what a list of one means.
+func only(n query.Node) query.Node {
+	for {
+		b, ok := n.(*query.Bool)
+		if !ok || len(b.MustNot)+len(b.Filter) > 0 || len(b.Must)+len(b.Should) != 1 {
+			return n
+		}
+		if len(b.Must) == 1 {
+			n = b.Must[0]
+		} else {
+			n = b.Should[0]
+		}
+	}
+}
+
+// filterObject writes a filter that has no text as an object. A filter scores nothing, so that filters inside of it are clauses
+// that have to match, and boosts are nothing. unable is the problem of parts that have no form at all.
+func (w *writer) filterObject(item int, n query.Node, unable *api.Problem) *api.Problem {
+	switch n := n.(type) {
+	case *query.Boost:
+		return w.filterObject(item, n.Query, unable)
+	case *query.Terms:
+		w.b = append(w.b, `{"terms":{"field":`...)
+		w.quote(filtersMember, n.Field)
+		w.b = append(w.b, `,"values":[`...)
+		for i, v := range n.Values {
+			if i > 0 {
+				w.b = append(w.b, ',')
+			}
+			w.quote(filtersMember, v)
+		}
+		w.b = append(w.b, "]}}"...)
+		return nil
+	case *query.Bool:
+		must := slices.Concat(n.Must, n.Filter)
+		if len(must)+len(n.Should)+len(n.MustNot) == 0 {
+			return unable
+		}
+		w.b = append(w.b, `{"bool":{`...)
+		sep := ""
+		for _, l := range []struct {
+			name string
+			list []query.Node
+		}{{"must", must}, {"should", n.Should}, {"must_not", n.MustNot}} {
+			if len(l.list) == 0 {
+				continue
+			}
+			w.b = append(w.b, sep...)
+			sep = ","
+			w.b = append(w.b, '"')
+			w.b = append(w.b, l.name...)
+			w.b = append(w.b, `":[`...)
+			for i, c := range l.list {
+				if i > 0 {
+					w.b = append(w.b, ',')
+				}
+				if prob := w.filterObject(item, c, unable); prob != nil {
+					return prob
+				}
+			}
+			w.b = append(w.b, ']')
+		}
+		w.b = append(w.b, "}}"...)
+		return nil
+	}
+	text, prob := queryText(filtersMember, item, n)
+	if prob != nil {
+		return unable
+	}
+	w.b = append(w.b, `{"query":`...)
+	w.quote(filtersMember, text)
+	w.b = append(w.b, '}')
+	return nil
+}

@@ -1,0 +1,226 @@
+package framed
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/score"
+)
+
+const opStats = "stats"
+
+var statsMembers = []string{"terms", "query", fieldsMember, defaultOp}
+
+// appendStatsRequest writes a request for statistics.
+func appendStatsRequest(w *writer, r *leaf.StatsRequest) {
+	if len(r.Terms) > leaf.MaxTerms {
+		w.fail(tooMany("terms", "terms", leaf.MaxTerms))
+		return
+	}
+	if len(r.Terms) > 0 || r.Query == nil {
+		w.name("terms")
+		w.b = append(w.b, '[')
+		for i, t := range r.Terms {
+			if i > 0 {
+				w.b = append(w.b, ',')
+			}
+			w.b = append(w.b, '[')
+			w.quote("terms", t.Text)
+			w.b = append(w.b, ',')
+			w.quote("terms", t.Field)
+			w.b = append(w.b, ']')
+		}
+		w.b = append(w.b, ']')
+	}
+	w.query(r.Query)
+	w.defaultFields(r.DefaultFields)
+}
+
+// readStatsRequest reads it.
+func readStatsRequest(m *message) *leaf.StatsRequest {
+	r := &leaf.StatsRequest{Index: m.index}
+	if !m.has("query") {
+		m.need("terms")
+	}
+	m.list("terms", `pairs ["term","field"]`, leaf.MaxTerms, func(s *scanner) {
+		s.expect('[')
+		text := s.str()
+		s.expect(',')
+		field := s.str()
+		s.expect(']')
+		r.Terms = append(r.Terms, score.Term{Field: field, Text: text})
+	})
+	r.Query = m.query(m.operator(defaultOp, query.Or))
+	r.DefaultFields = m.defaultFields()
+	return r
+}
+
+// appendStats appends the members of statistics, terms and fields in the order of their names.
+func appendStats(b []byte, st *score.Stats) []byte {
+	b = append(b, `"docs":`...)
+	b = strconv.AppendUint(b, st.Docs, 10)
+	b = append(b, `,"terms":[`...)
+	terms := make([]score.Term, 0, len(st.DF))
+	for t := range st.DF {
+		terms = append(terms, t)
+	}
+	slices.SortFunc(terms, func(a, b score.Term) int { return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Text, b.Text)) })
+	for i, t := range terms {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"term":`...)
+		b = api.AppendString(b, t.Text)
+		b = append(b, `,"field":`...)
+		b = api.AppendString(b, t.Field)
+		b = append(b, `,"df":`...)
+		b = strconv.AppendUint(b, st.DF[t], 10)
+		b = append(b, '}')
+	}
+	b = append(b, `],"fields":{`...)
+	fields := make([]string, 0, len(st.Fields))
+	for f := range st.Fields {
+		fields = append(fields, f)
+	}
+	slices.Sort(fields)
+	for i, f := range fields {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = api.AppendString(b, f)
+		b = append(b, `:{"sum":`...)
+		b = strconv.AppendUint(b, st.Fields[f].SumLen, 10)
+		b = append(b, `,"count":`...)
+		b = strconv.AppendUint(b, st.Fields[f].Docs, 10)
+		b = append(b, '}')
+	}
+	return append(b, '}')
+}
+
+// statsMember reads a member of statistics, if name is one.
+func (s *scanner) statsMember(name []byte, st *score.Stats) bool {
+	switch string(name) {
+	case "docs":
+		st.Docs = s.u64()
+	case "terms":
+		st.DF = map[score.Term]uint64{}
+		s.expect('[')
+		for first := true; s.next(&first, ']'); {
+			var t score.Term
+			var df uint64
+			var hasTerm, hasField, hasDF bool
+			s.object(func(name []byte) {
+				switch string(name) {
+				case "term":
+					t.Text, hasTerm = s.str(), true
+				case "field":
+					t.Field, hasField = s.str(), true
+				case "df":
+					df, hasDF = s.u64(), true
+				default:
+					s.value()
+				}
+			})
+			if _, twice := st.DF[t]; twice || !hasTerm || !hasField || !hasDF {
+				s.fail(`each of the terms is one of its own, {"term","field","df"}`)
+				return true
+			}
+			st.DF[t] = df
+		}
+	case "fields":
+		st.Fields = map[string]score.FieldStats{}
+		s.expect('{')
+		for first := true; s.next(&first, '}'); {
+			field := string(s.name())
+			var f score.FieldStats
+			var hasSum, hasCount bool
+			s.object(func(name []byte) {
+				switch string(name) {
+				case "sum":
+					f.SumLen, hasSum = s.u64(), true
+				case "count":
+					f.Docs, hasCount = s.u64(), true
+				default:
+					s.value()
+				}
+			})
+			if _, twice := st.Fields[field]; twice || !hasSum || !hasCount {
+				s.fail(`each of the fields is one of its own, "field": {"sum","count"}`)
+				return true
+			}
+			st.Fields[field] = f
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// stats reads the member stats of a request: statistics as the operation of that name returns them, where what else there is in such
+// a reply means nothing.
+func (m *message) stats() *score.Stats {
+	raw := m.get("stats")
+	if raw == nil || m.prob != nil {
+		return nil
+	}
+	const want = `it is an object {"docs","terms":[{"term","field","df"}],"fields":{"f":{"sum","count"}}}`
+	st := &score.Stats{}
+	unknown, given := "", 0
+	s := scanner{b: raw}
+	s.object(func(name []byte) {
+		if s.statsMember(name, st) {
+			given++
+			return
+		}
+		switch string(name) {
+		case "ok", snapshotMember, "timings", "approximate":
+		default:
+			unknown = string(name)
+		}
+		s.value()
+	})
+	switch {
+	case s.end() != nil || given < 3 && unknown == "":
+		m.fail("stats", want)
+	case unknown != "":
+		m.failed(&api.Problem{Code: api.UnknownParameter, Field: "stats", Detail: "stats: there is no member " + strconv.Quote(api.Clip(unknown))})
+	}
+	return st
+}
+
+// stats writes the member stats.
+func (w *writer) stats(st *score.Stats) {
+	if st != nil {
+		w.name("stats")
+		w.b = appendStats(append(w.b, '{'), st)
+	}
+}
+
+// appendStatsReply appends the reply to a request for statistics.
+func appendStatsReply(b []byte, r *leaf.StatsReply) []byte {
+	b = appendStats(append(b, `{"ok":true,`...), &r.Stats)
+	return append(appendMeta(b[:len(b)-1], &r.Meta), '}')
+}
+
+// readStatsReply reads it.
+func readStatsReply(b []byte) (*leaf.StatsReply, *api.Problem, error) {
+	r := &leaf.StatsReply{}
+	s := newScanner(b, true)
+	prob, err := read(s, func(name []byte) bool { return s.statsMember(name, &r.Stats) || s.meta(name, &r.Meta) })
+	return r, prob, err
+}
+
+// allStats reads an object of statistics.
+func (s *scanner) allStats() *score.Stats {
+	st := &score.Stats{}
+	s.object(func(name []byte) {
+		if !s.statsMember(name, st) {
+			s.value()
+		}
+	})
+	return st
+}

@@ -1,0 +1,189 @@
+package framed
+
+import (
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/leaf"
+)
+
+// The operations that write documents.
+const (
+	opIndex  = "index"
+	opBulk   = "bulk"
+	opDelete = "delete"
+)
+
+var (
+	bodyMembers   = []string{"body"}
+	deleteMembers = []string{"id"}
+)
+
+// appendBody writes the body of a document.
+func appendBody(w *writer, body []byte) {
+	w.name("body")
+	b, err := jsontext.AppendQuote(w.b, body)
+	if err != nil {
+		w.fail(api.NewProblem(api.InvalidUTF8, "the document is not valid UTF-8"))
+	}
+	w.b = b
+}
+
+// readDeleteOne reads a deletion of one document.
+func readDeleteOne(m *message) *leaf.DeleteRequest {
+	m.need("id")
+	return &leaf.DeleteRequest{Index: m.index, IDs: []string{m.text("id")}}
+}
+
+// appendDeleteOne appends the reply to it, which is that of HTTP.
+func appendDeleteOne(b []byte, r *leaf.DeleteReply) []byte {
+	out := api.DeleteReply{OK: true, Deleted: int(r.Deleted), Members: api.Members{OK: 1, Total: 1}}
+	b = out.AppendJSON(b)
+	return append(appendMeta(b[:len(b)-1], &r.Meta), '}')
+}
+
+// appendIndexReply appends the reply to a write of one document, which is that of HTTP.
+func appendIndexReply(b []byte, r *leaf.IndexReply) []byte {
+	b = r.WriteReply.AppendJSON(b)
+	return append(appendMeta(b[:len(b)-1], &r.Meta), '}')
+}
+
+// maxAddresses bounds the addresses in a reply.
+const maxAddresses = 10_000
+
+// membersMember reads a member of the accounting of a write.
+func (s *scanner) membersMember(name []byte, m *api.Members) bool {
+	switch string(name) {
+	case "members_ok":
+		m.OK = s.count()
+	case "members":
+		m.Total = s.count()
+	case "failed_addresses":
+		m.FailedAddresses = s.strings(maxAddresses)
+	default:
+		return false
+	}
+	return true
+}
+
+// inferred reads the fields that documents added to an index.
+func (s *scanner) inferred() []api.InferredField {
+	var list []api.InferredField
+	s.expect('[')
+	for first := true; s.next(&first, ']'); {
+		var f api.InferredField
+		s.object(func(name []byte) {
+			switch string(name) {
+			case "field":
+				f.Name = s.str()
+			case "type":
+				f.Type = s.str()
+			case "from":
+				f.From = s.str()
+			default:
+				s.value()
+			}
+		})
+		list = append(list, f)
+	}
+	return list
+}
+
+// readIndexReply reads the reply to a write of one document.
+func readIndexReply(b []byte) (*leaf.IndexReply, *api.Problem, error) {
+	out := &leaf.IndexReply{}
+	s := newScanner(b, false)
+	ok, prob, err := readReply(s, func(name []byte) bool {
+		switch string(name) {
+		case "id":
+			out.ID = s.str()
+		case "inferred":
+			out.Inferred = s.inferred()
+		default:
+			return s.membersMember(name, &out.Members) || s.meta(name, &out.Meta)
+		}
+		return true
+	})
+	out.OK = ok
+	return out, prob, err
+}
+
+// appendBulkReply appends the reply to a bulk load, which is that of HTTP: one that nothing was applied of is an error there.
+func appendBulkReply(b []byte, r *leaf.BulkReply) []byte {
+	if !r.OK && r.Indexed == 0 {
+		p := &api.Problem{Code: api.NothingApplied, Detail: fmt.Sprintf("none of the %d documents was applied; see errors", r.Failed)}
+		p.Extra = appendMeta(r.AppendMembers(nil), &r.Meta)
+		return appendProblem(b, p)
+	}
+	b = r.BulkReply.AppendJSON(b)
+	return append(appendMeta(b[:len(b)-1], &r.Meta), '}')
+}
+
+// readBulkReply reads it. most is how many refused documents are taken from the list.
+func readBulkReply(b []byte, most int) (*leaf.BulkReply, *api.Problem, error) {
+	out := &leaf.BulkReply{}
+	s := newScanner(b, false)
+	counted := false
+	ok, prob, err := readReply(s, func(name []byte) bool {
+		switch string(name) {
+		case "indexed":
+			out.Indexed, counted = s.u64(), true
+		case "failed":
+			out.Failed = s.u64()
+		case "duplicates":
+			out.Duplicates = s.u64()
+		case "duplicates_relation":
+			out.DuplicatesAtLeast = s.str() == "gte"
+		case "shards":
+			out.Shards = s.count()
+		case "took_ms":
+			out.TookMicros = s.micros()
+		case "errors":
+			s.bulkErrors(out, most)
+		case "errors_omitted":
+			out.ErrorsOmitted += s.u64()
+		case "inferred":
+			out.Inferred = s.inferred()
+		default:
+			return s.membersMember(name, &out.Members) || s.meta(name, &out.Meta)
+		}
+		return true
+	})
+	out.OK = ok
+	if prob != nil && prob.Code == api.NothingApplied && counted {
+		return out, nil, nil // every document is listed with what is wrong with it
+	}
+	if prob == nil && err == nil && !counted {
+		err = fmt.Errorf("%w: it does not say how many documents are in", errMalformed)
+	}
+	return out, prob, err
+}
+
+// bulkErrors reads the list of refused documents.
+func (s *scanner) bulkErrors(out *leaf.BulkReply, most int) {
+	s.expect('[')
+	for first := true; s.next(&first, ']'); {
+		var f api.DocFailure
+		s.object(func(name []byte) {
+			switch string(name) {
+			case "line":
+				f.Line = s.count()
+			case "id":
+				f.ID = s.str()
+			case "code":
+				f.Code = s.str()
+			case "reason":
+				f.Reason = s.str()
+			default:
+				s.value()
+			}
+		})
+		if len(out.Errors) == most {
+			out.ErrorsOmitted++
+			continue
+		}
+		out.Errors = append(out.Errors, f)
+	}
+}
