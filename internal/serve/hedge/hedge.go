@@ -162,7 +162,7 @@ type run[R any] struct {
 	panicked bool  // of an attempt on a side lane
 	crashes  crashes
 	attempts []attempt
-	room     [3]attempt // for attempts
+	room     [1]attempt // for attempts: most calls make one
 }
 
 // attempt is a sent attempt. It is referred to by its place in attempts, which may move.
@@ -193,7 +193,7 @@ func (r *run[R]) do(now time.Time) (R, error) {
 	r.mu.Lock()
 	first := r.send(First, now)
 	if r.delay > 0 {
-		r.arm(now.Add(r.delay))
+		r.arm(now, r.delay)
 	}
 	for r.delay <= 0 && r.hedges > 0 && r.more() {
 		r.hedges--
@@ -332,7 +332,7 @@ func (r *run[R]) ended(s sent, v R, err error) (next sent, ok bool) {
 		if !r.over && r.more() {
 			if r.calls == nil || r.calls.policy.retry() {
 				next, ok = r.send(Retry, now), true
-				r.arm(now.Add(r.next()))
+				r.arm(now, r.next())
 			} else {
 				r.denied = true
 			}
@@ -392,13 +392,13 @@ func (r *run[R]) begun(place int) {
 	}
 }
 
-// arm sets the timer for the next hedge, if there may be one.
-func (r *run[R]) arm(due time.Time) {
+// arm sets the timer for the next hedge, if there may be one: d after now.
+func (r *run[R]) arm(now time.Time, d time.Duration) {
 	if r.delay <= 0 || r.hedges <= 0 || !r.more() {
 		r.disarm()
 		return
 	}
-	r.due = due
+	r.due = now.Add(d)
 	switch {
 	case r.armed && !r.timer.Stop():
 		// It is firing and waits for the lock: it will see that it is too early.
@@ -407,7 +407,7 @@ func (r *run[R]) arm(due time.Time) {
 		r.armed = true
 		r.wait.Add(1)
 	}
-	if d := time.Until(due); r.timer == nil {
+	if r.timer == nil {
 		r.timer = time.AfterFunc(d, r.fire)
 	} else {
 		r.timer.Reset(d)
@@ -464,6 +464,6 @@ func (r *run[R]) fired() (s sent, ok bool) {
 	r.hedges--
 	s = r.send(Backup, now)
 	r.armed = false
-	r.arm(now.Add(r.next()))
+	r.arm(now, r.next())
 	return s, true
 }
