@@ -326,10 +326,10 @@ func (l *Loader[Q, V]) end(ctx context.Context, key Key, f *flight[V], out Loade
 	close(f.done)
 }
 
-// keepLocked puts a result away, under the lock that Forget takes: what is forgotten cannot come back.
+// keepLocked puts a result away, under the lock that Forget takes: what is forgotten cannot come back. The key holds nothing else,
+// or there had been no load.
 func (l *Loader[Q, V]) keepLocked(key Key, out Loaded[V]) {
 	if out.NotFound {
-		l.cache.Delete(key)
 		ttl := l.opts.NegativeTTL
 		if out.TTL != 0 {
 			ttl = min(ttl, out.TTL)
@@ -337,7 +337,6 @@ func (l *Loader[Q, V]) keepLocked(key Key, out Loaded[V]) {
 		l.mu.none.Set(key, struct{}{}, 0, ttl)
 		return
 	}
-	l.mu.none.Delete(key)
 	ttl := out.TTL
 	if ttl == 0 {
 		ttl = l.opts.TTL

@@ -304,7 +304,7 @@ func TestErrorsReachAllAndAreNotKept(t *testing.T) {
 	overCaches(t, LoaderOptions{}, func(t *testing.T, l *Loader[*work, string], keeps bool) {
 		bad := errors.New("disk on fire")
 		w := value("half")
-		w.err = bad
+		w.err, w.found.NotFound = bad, true // what comes with an error says nothing
 		first, second := ask(t.Context(), l, keyOf(1), w), ask(t.Context(), l, keyOf(1), w)
 		(<-first).check(t, "the first", "", ByLoad, bad)
 		(<-second).check(t, "the second", "", ByOthers, bad)
@@ -611,6 +611,70 @@ func TestClose(t *testing.T) {
 			}
 		})
 	}
+}
+
+// meddling lets something happen between a Get of the cache and what its caller does next.
+type meddling struct {
+	Cache[Key, string]
+	then func()
+}
+
+func (c *meddling) Get(key Key) (string, bool) {
+	v, ok := c.Cache.Get(key)
+	if f := c.then; f != nil {
+		c.then = nil
+		f()
+	}
+	return v, ok
+}
+
+// A load that ends after a caller has missed, and before it could join, is not repeated.
+func TestALoadThatJustEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &meddling{Cache: NewLRU[Key, string](1<<20, 10)}
+		l := NewLoader(Cache[Key, string](c), runWork, LoaderOptions{NegativeTTL: time.Hour})
+		defer l.Close()
+		// Not by get, which may not be called while it waits itself.
+		other := func(key Key, w *work) got {
+			v, origin, err := l.Get(t.Context(), key, w)
+			return got{v: v, origin: origin, err: err}
+		}
+		c.then = func() { other(keyOf(1), value("a")).check(t, "the other", "a", ByLoad, nil) }
+		get(l, keyOf(1), value("b")).check(t, "the one", "a", Hit, nil)
+		c.then = func() { other(keyOf(2), notFound()).check(t, "the other", "", ByLoad, ErrNotFound) }
+		get(l, keyOf(2), value("b")).check(t, "the one", "", Hit, ErrNotFound)
+		if n := l.Counters(); n.Loads != 2 || n.Hits != 1 || n.NegativeHits != 1 || n.Misses != 2 {
+			t.Errorf("%+v", n)
+		}
+	})
+}
+
+// lateContext is alive until it is waited for, and has ended then.
+type lateContext struct {
+	context.Context
+	until func()
+}
+
+func (c *lateContext) Done() <-chan struct{} {
+	c.until()
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// A caller whose context ends when the load has ended too gets what was loaded, whichever it hears of first.
+func TestTheResultComesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLoader(Cache[Key, string](dropping[Key, string]{}), runWork, LoaderOptions{})
+		defer l.Close()
+		for range 50 {
+			ctx := &lateContext{t.Context(), func() { <-time.After(2 * time.Second) }}
+			(<-ask(ctx, l, keyOf(1), value("a"))).check(t, "both have ended", "a", ByLoad, nil)
+		}
+		if n := l.Counters(); n.Abandoned != 0 {
+			t.Errorf("%+v", n)
+		}
+	})
 }
 
 func TestOriginString(t *testing.T) {

@@ -3,6 +3,7 @@ package cache
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 )
 
 // trace makes the keys of a sequence of requests; negative keys are those of a scan, each asked for once.
@@ -108,5 +109,19 @@ func TestTinyLFUIsBoundedByBytes(t *testing.T) {
 	}
 	if u := c.Usage(); u.Bytes < maxBytes/2 || u.Entries < 20 {
 		t.Errorf("it hardly keeps anything: %+v", u)
+	}
+}
+
+// An entry that takes the place of one whose time is over, just when that is removed, stays.
+func TestTinyLFUExpiresOnlyWhatIsOver(t *testing.T) {
+	c := NewTinyLFU[int, int](1 << 20)
+	defer c.Close()
+	c.Set(1, 10, 0, time.Hour)
+	c.Set(2, 20, 0, 0)
+	for key := range 4 {
+		c.expire(key)
+	}
+	if u := c.Usage(); u.Entries != 2 || u.Expired != 0 {
+		t.Errorf("%+v", u)
 	}
 }
