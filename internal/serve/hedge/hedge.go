@@ -456,8 +456,9 @@ func (r *run[R]) fired() (s sent, ok bool) {
 			r.denied = true
 			r.calls.policy.hedgesDenied.Add(1)
 		}
-		// The call that waits longest needs it most: it asks again.
-		r.due = now.Add(r.next())
+		// The call that waits longest needs it most: it asks again, when it has waited twice as long, so that many that wait at an
+		// empty budget do not keep each other busy asking.
+		r.due = now.Add(max(r.next(), now.Sub(r.lastSent)))
 		r.timer.Reset(r.due.Sub(now))
 		return s, false
 	}

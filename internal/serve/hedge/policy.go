@@ -13,8 +13,9 @@ import (
 
 // PolicyOptions are the numbers of a Policy. The zero value means the defaults.
 type PolicyOptions struct {
-	// Quantile is after which quantile of the live latencies of its class an attempt is followed by a hedge while there is budget:
-	// of the calls, 1 - Quantile get so far. Default: 0.95 (Dean and Barroso, CACM 2013).
+	// Quantile is after which quantile of the live latencies of its class an attempt is followed by a hedge, with a budget that is
+	// half full: of the calls, 1 - Quantile get so far. Default: 0.95 (Dean and Barroso, CACM 2013). With a full budget it is
+	// four times as far from 1: 0.80.
 	Quantile float64
 	// MaxQuantile is what the quantile rises to as the budget runs dry. Default: 0.999.
 	MaxQuantile float64
@@ -80,11 +81,12 @@ type Class struct {
 // whatever happens; never twice what is not safe to repeat; the budget goes to the calls that wait longest.
 //
 // The budget is a bucket of tokens: each call puts in Share, each hedge takes 1, and it holds at most Burst. At the 95th percentile
-// just the 5 % that the budget allows are slow enough, on average; but slowness comes in bursts, and a bucket that ran dry at the
-// start of one would be spent on whoever came first, not on whoever waits longest. So as the bucket empties the quantile rises: from
-// half full down, the fraction of calls that is hedged shrinks in proportion to what is left, and the bucket finds the level at which
-// demand equals supply. A call that finds no token asks again after one more delay. Rejected: a fixed quantile with a hard stop (the
-// above), and a feedback controller on the quantile, which has a time constant to tune and lags behind a burst.
+// just the 5 % that the budget allows are slow enough, on average; but not at every time. Slowness comes in bursts, and a bucket that
+// ran dry at the start of one was spent on whoever came first, not on whoever waits longest. And where more calls than 5 % are slow
+// the 95th percentile is itself slow, and waiting for it leaves the budget unused when it is needed most. So the quantile follows the
+// bucket: the fraction of calls that is to be hedged goes with the square of what it holds, from none to four times 1 - Quantile,
+// which is once 1 - Quantile when it is half full, and the bucket settles where demand equals supply. A call that finds no token asks again when it has waited twice as long. Rejected: a fixed
+// quantile with a hard stop (the above), and a controller that integrates, which has a time constant to tune and lags behind a burst.
 type Policy struct {
 	o       PolicyOptions
 	hedges  bucket
@@ -172,8 +174,8 @@ func (p *Policy) Stats() Stats {
 	}
 }
 
-// tails are the parts of 1 - Quantile for which a delay is kept, from a budget that is at least half full to an empty one.
-var tails = [...]float64{1, 0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02}
+// tails are the parts of 1 - Quantile for which a delay is kept, from a full budget to an empty one.
+var tails = [...]float64{4, 3.5, 3, 2.5, 2, 1.75, 1.5, 1.25, 1, 0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02}
 
 // Calls is the live state of one class: its latencies and the delays that follow from them. Safe for concurrent use.
 type Calls struct {
@@ -208,8 +210,8 @@ func (c *Calls) Delay() time.Duration {
 
 // current is the delay as of the last refresh, for what the budget holds now; 0 if there is none.
 func (c *Calls) current() time.Duration {
-	// Half full or more asks for the whole tail; below, for the part that is left.
-	part := 2 * c.policy.hedges.fill()
+	fill := c.policy.hedges.fill()
+	part := 4 * fill * fill
 	level := 0
 	for level < len(tails)-1 && tails[level] > part {
 		level++
@@ -237,7 +239,7 @@ func (c *Calls) refresh(now time.Time) {
 	c.digest.Read(now, &c.snapshot)
 	if c.snapshot.Took >= uint64(max(o.MinSamples, 1)) {
 		for i, part := range tails {
-			qs[i] = min(1-(1-o.Quantile)*part, o.MaxQuantile)
+			qs[i] = min(max(1-(1-o.Quantile)*part, 0), o.MaxQuantile)
 		}
 		c.snapshot.Quantiles(delays[:], qs[:]...)
 	} else {
@@ -260,6 +262,8 @@ func (c *Calls) refresh(now time.Time) {
 type DoOptions struct {
 	// Fit is how many of the replicas are worth a hedge, with the one that is called first; failures may go to all. 0: all.
 	Fit int
+	// Now is the time, if the caller has just read it.
+	Now time.Time
 	// Report, if not nil, is filled with what each attempt did.
 	Report *Report
 }
@@ -274,7 +278,10 @@ func Do[R any](ctx context.Context, c *Calls, n int, o DoOptions, call func(ctx 
 		hedges = min(hedges, o.Fit)
 	}
 	hedges--
-	now := time.Now()
+	now := o.Now
+	if now.IsZero() {
+		now = time.Now()
+	}
 	var delay time.Duration
 	if hedges > 0 && c.class.Safe && p.o.Share >= 0 {
 		delay = c.delay(now)

@@ -224,16 +224,16 @@ func (s *Set[Q, R]) since(now time.Time) int64 { return max(int64(now.Sub(s.base
 
 // Call implements serve.Leaf: it returns the answer of the first replica that has one, or the last error.
 func (s *Set[Q, R]) Call(ctx context.Context, req Q) (R, error) {
-	c := &call[Q, R]{set: s, members: *s.members.Load(), ctx: ctx, req: req}
+	now := time.Now()
+	c := &call[Q, R]{set: s, members: *s.members.Load(), ctx: ctx, req: req, began: now}
 	class := s.o.Calls(req)
 	c.safe = class.Safe()
 	report, _ := ctx.Value(reportKey{}).(func(*Report))
-	var o hedge.DoOptions
+	o := hedge.DoOptions{Now: now}
 	if report != nil {
 		o.Report = &hedge.Report{}
 	}
 	// The first choice is made here, for it decides how many replicas are left for hedges.
-	now := time.Now()
 	tiers := c.tiers(s.since(now))
 	o.Fit = bits.OnesCount64(tiers.fit)
 	if c.choose(0, now, &tiers); tiers.fit&(1<<c.chosen[0]) == 0 {
@@ -252,20 +252,28 @@ type call[Q, R any] struct {
 	members []member[Q, R]
 	ctx     context.Context // the caller's
 	req     Q
+	began   time.Time
 	safe    bool
 
 	mu     sync.Mutex
 	tried  uint64            // a bit for each member that was chosen
 	chosen [MaxReplicas]int8 // the member of each attempt
 	sent   int               // attempts that have chosen
+	first  bool              // the first attempt has begun
 	probe  bool              // the first attempt is one
 }
 
 // attempt is what hedge.Do calls. An attempt that is made again, after it was skipped, goes to the same member.
 func (c *call[Q, R]) attempt(ctx context.Context, i int) (R, error) {
-	began := time.Now()
 	s := c.set
 	c.mu.Lock()
+	began := c.began
+	if !c.first {
+		// It begins with the call.
+		c.first = true
+	} else {
+		began = time.Now()
+	}
 	if i >= c.sent {
 		tiers := c.tiers(s.since(began))
 		c.choose(i, began, &tiers)
