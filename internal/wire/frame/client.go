@@ -102,6 +102,7 @@ func (c *Client) init() {
 	c.MaxReply = cmp.Or(c.MaxReply, DefaultMaxFrame)
 	c.IdleAge = cmp.Or(c.IdleAge, time.Minute)
 	c.slots = make(chan struct{}, c.MaxConns)
+	c.expire.call = c.closeOld
 	c.life, c.end = context.WithCancelCause(context.Background())
 }
 
@@ -298,7 +299,7 @@ func (c *Client) try(ctx context.Context, k *clientConn, request []byte, o Optio
 			k = c.mu.idle[0]
 			c.mu.idle = append(c.mu.idle[:0], c.mu.idle[1:]...)
 		}
-		c.expire.set(c.IdleAge, c.closeOld)
+		c.expire.set(c.IdleAge)
 	}
 	c.mu.Unlock()
 	if k != nil {
@@ -330,7 +331,7 @@ func (c *Client) closeOld() {
 	old := append([]*clientConn(nil), c.mu.idle[:n]...)
 	c.mu.idle = append(c.mu.idle[:0], c.mu.idle[n:]...)
 	if len(c.mu.idle) > 0 && !c.mu.closed {
-		c.expire.set(left, c.closeOld)
+		c.expire.set(left)
 	}
 	c.mu.Unlock()
 	for _, k := range old {

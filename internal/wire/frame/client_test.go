@@ -50,9 +50,25 @@ func TestSocketsAreReused(t *testing.T) {
 	if n := c.Stats(); n != (ClientStats{Open: 1, Idle: 1, Requests: 4, Dials: 1, Reuses: 3}) {
 		t.Errorf("%+v", n)
 	}
-	// A server that ends the connection after its reply is noticed before the next request.
-	if got, err := c.Do(t.Context(), []byte("close"), Options{}); err != nil || string(got) != "bye" {
-		t.Fatal(got, err)
+	none := startClient(t, &Client{Addr: c.Addr, MaxIdle: -1})
+	ask(t, none, "a")
+	ask(t, none, "b")
+	if n := none.Stats(); n != (ClientStats{Requests: 2, Dials: 2}) {
+		t.Errorf("%+v", n)
+	}
+}
+
+// The memory of the reply is the caller's: in Buf if there is room, and never used again by the client.
+func TestReplyBelongsToTheCaller(t *testing.T) {
+	c := startClient(t, &Client{Addr: startTCP(t, &Server{Handler: echo})})
+	buf := make([]byte, 0, 100)
+	first, err := c.Do(t.Context(), []byte("first"), Options{Buf: buf})
+	if err != nil || &first[0] != &buf[:1][0] {
+		t.Fatalf("%q, %v", first, err)
+	}
+	second, err := c.Do(t.Context(), []byte("other"), Options{})
+	if err != nil || string(first) != "re:first" || string(second) != "re:other" {
+		t.Errorf("%q, %q, %v", first, second, err)
 	}
 }
 

@@ -37,6 +37,7 @@ func (p *Pool) init() {
 	}
 	p.Unused = cmp.Or(p.Unused, 5*time.Minute)
 	p.mu.clients = map[string]*pooled{}
+	p.sweep.call = p.closeUnused
 }
 
 // Do sends a request to addr as Client.Do does.
@@ -51,7 +52,7 @@ func (p *Pool) Do(ctx context.Context, addr string, request []byte, o Options) (
 	if c == nil {
 		c = &pooled{Client: p.New(addr)}
 		p.mu.clients[addr] = c
-		p.sweep.set(p.Unused, p.closeUnused)
+		p.sweep.set(p.Unused)
 	}
 	c.requests++
 	p.mu.Unlock()
@@ -82,7 +83,7 @@ func (p *Pool) closeUnused() {
 		p.drop(c)
 	}
 	if len(p.mu.clients) > 0 && !p.mu.closed {
-		p.sweep.set(next, p.closeUnused)
+		p.sweep.set(next)
 	}
 }
 

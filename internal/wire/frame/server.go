@@ -104,7 +104,7 @@ type Server struct {
 		refusing  int
 	}
 	count struct {
-		accepted, refused, requests, tooLong, noMemory, cut, peersGone, panics atomic.Uint64
+		accepted, refused, requests, tooLong, noMemory, cut, watched, peersGone, panics atomic.Uint64
 	}
 }
 
@@ -280,6 +280,7 @@ type ServerStats struct {
 	TooLong   uint64 // frames over MaxFrame
 	NoMemory  uint64 // frames that Admit refused
 	Cut       uint64 // connections cut off for a peer that stalled or was slow in the middle of a frame
+	Watched   uint64 // requests that ran long enough for their peer to be watched
 	PeersGone uint64 // requests whose peer reset the connection while they ran
 	Panics    uint64 // of the handler or a hook
 }
@@ -292,6 +293,6 @@ func (s *Server) Stats() ServerStats {
 	n := &s.count
 	return ServerStats{
 		Open: open, Accepted: n.accepted.Load(), Refused: n.refused.Load(), Requests: n.requests.Load(), TooLong: n.tooLong.Load(),
-		NoMemory: n.noMemory.Load(), Cut: n.cut.Load(), PeersGone: n.peersGone.Load(), Panics: n.panics.Load(),
+		NoMemory: n.noMemory.Load(), Cut: n.cut.Load(), Watched: n.watched.Load(), PeersGone: n.peersGone.Load(), Panics: n.panics.Load(),
 	}
 }

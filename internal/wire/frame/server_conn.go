@@ -170,8 +170,11 @@ func (c *serverConn) request() bool {
 	defer reply.give()
 	c.s.count.requests.Add(1)
 	answer, verdict, ok := c.call(body, reply.b[:0])
-	if c.gone {
-		c.s.count.peersGone.Add(1)
+	if c.ctx.Err() != nil { // nobody waits for a reply, or the server is cut off
+		if c.gone {
+			c.s.count.peersGone.Add(1)
+		}
+		reset(c.nc)
 		return false
 	}
 	if !ok {
@@ -241,6 +244,7 @@ func (c *serverConn) watch() {
 		return
 	}
 	w.Unlock()
+	c.s.count.watched.Add(1)
 	for c.w < len(c.buf) {
 		n, err := c.nc.Read(c.buf[c.w:])
 		c.w += n

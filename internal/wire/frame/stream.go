@@ -129,13 +129,14 @@ const (
 
 // alarm calls a function some time after it was set. Its methods are called with the lock of its owner held, apart from wait.
 type alarm struct {
+	call    func() // takes the owner's lock and begins with fired
 	timer   *time.Timer
 	isSet   bool
 	running sync.WaitGroup
 }
 
-// set arranges that f is called after d, unless a call is arranged already. f must take the owner's lock and begin with fired.
-func (a *alarm) set(d time.Duration, f func()) {
+// set arranges a call after d, unless one is arranged already.
+func (a *alarm) set(d time.Duration) {
 	if a.isSet {
 		return
 	}
@@ -144,7 +145,7 @@ func (a *alarm) set(d time.Duration, f func()) {
 	if a.timer == nil {
 		a.timer = time.AfterFunc(d, func() {
 			defer a.running.Done()
-			f()
+			a.call()
 		})
 		return
 	}
