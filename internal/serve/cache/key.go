@@ -47,7 +47,7 @@ func Fold(versions []ShardVersion) (Snapshot, error) {
 		slices.SortFunc(versions, byShard)
 	}
 	var room [64 * 20]byte // enough for 64 shards without an allocation
-	b := room[:0]
+	b := slices.Grow(room[:0], 20*len(versions))
 	for i, v := range versions {
 		if i > 0 && versions[i-1].Shard == v.Shard {
 			return Snapshot{}, fmt.Errorf("shard %d is in the snapshot twice", v.Shard)
