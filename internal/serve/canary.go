@@ -31,8 +31,8 @@ type CanaryOptions struct {
 //
 // A class is a fingerprint that the caller computes; queries of one class are expected to take the same paths through a leaf. A class
 // becomes suspect when a call of it fails with an error for which Crashed is true. While it is suspect, a fan-out of it first asks one
-// leaf alone: the one that crashed last. When that one lives, the rest are asked. When it crashes, they are not, and the fan-out fails
-// with a *SuspectError. When it gives no verdict, because it is late, full or out of reach, the next leaf is asked, up to Tries; with
+// leaf alone: the one that crashed last. When that one lives, that is, replies or says what is wrong, the rest are asked. When it crashes,
+// they are not, and the fan-out fails with a *SuspectError. When it gives no verdict, because it is late, full or out of reach, the next leaf is asked, up to Tries; with
 // no verdict from any of them the fan-out fails as well: nothing has shown that going on is safe.
 //
 // Concurrent fan-outs of one suspect class: one of them asks its canary, the others wait for the verdict, each no longer than its own

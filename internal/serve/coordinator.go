@@ -239,7 +239,8 @@ func (c *Coordinator[Q, R]) gather(ctx context.Context, req Q) (*Gathered[R], er
 	return f.g, nil
 }
 
-// canary asks one shard after another, first the one that is given, until one answers or crashes. It returns the last that it asked.
+// canary asks one shard after another, first the one that is given, until one lives through it or crashes. It returns the last that
+// it asked.
 func (f *fan[R]) canary(ctx context.Context, c *Canary, first int) (canaryVerdict, int) {
 	n := len(f.calls)
 	b := f.budget
@@ -254,11 +255,13 @@ func (f *fan[R]) canary(ctx context.Context, c *Canary, first int) (canaryVerdic
 		asked = shard
 		c.asked.Add(1)
 		f.one(shard, b)
-		switch err := f.g.Errs[shard]; {
-		case f.g.Outcomes[shard] == Answered:
-			return lived, shard
-		case Crashed(err):
+		if Crashed(f.g.Errs[shard]) {
 			return crashed, shard
+		}
+		switch f.g.Outcomes[shard] {
+		case Answered, Skipped, Failed:
+			// It came to the end of the request, be it to an error.
+			return lived, shard
 		}
 	}
 	return noVerdict, asked
