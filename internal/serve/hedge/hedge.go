@@ -426,8 +426,9 @@ func (r *run[R]) disarm() {
 func (r *run[R]) fire() {
 	s, ok := r.fired()
 	if ok {
+		// Deferred, for a call may also end its goroutine.
+		defer r.wait.Done()
 		r.side(s)
-		r.wait.Done()
 	}
 }
 

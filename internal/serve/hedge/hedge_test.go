@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -117,19 +118,13 @@ func (f *fleet) expect(t *testing.T, want ...string) {
 	}
 }
 
-// bubble runs f in virtual time.
-func bubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, f)
-}
-
 var (
 	errBroken = errors.New("broken")
 	errOther  = errors.New("also broken")
 )
 
 func TestBackupAtTheDelayAndNotBefore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(plan{work: 100 * ms}, plan{work: 20 * ms}, plan{})
 		var report Report
 		got, err := Hedge(t.Context(), 2, Options{Delay: 10 * ms, Report: &report}, f.call)
@@ -145,7 +140,7 @@ func TestBackupAtTheDelayAndNotBefore(t *testing.T) {
 }
 
 func TestNoBackupForAQuickLeader(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(plan{work: 9 * ms}, plan{})
 		got, err := Hedge(t.Context(), 2, Options{Delay: 10 * ms}, f.call)
 		if got != 0 || err != nil {
@@ -156,7 +151,7 @@ func TestNoBackupForAQuickLeader(t *testing.T) {
 }
 
 func TestSlowLeaderMayStillWin(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(plan{work: 15 * ms}, plan{work: 20 * ms})
 		got, err := Hedge(t.Context(), 2, Options{Delay: 10 * ms}, f.call)
 		if got != 0 || err != nil {
@@ -167,7 +162,7 @@ func TestSlowLeaderMayStillWin(t *testing.T) {
 }
 
 func TestEachDelayFreesTheNext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(plan{work: time.Hour}, plan{work: time.Hour}, plan{work: time.Hour}, plan{work: ms})
 		got, err := Hedge(t.Context(), 4, Options{Delay: 10 * ms}, f.call)
 		if got != 3 || err != nil {
@@ -178,7 +173,7 @@ func TestEachDelayFreesTheNext(t *testing.T) {
 }
 
 func TestFailureFreesTheNextAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(plan{work: 2 * ms, err: errBroken}, plan{work: 3 * ms})
 		got, err := Hedge(t.Context(), 2, Options{Delay: time.Second}, f.call)
 		if got != 1 || err != nil {
@@ -187,7 +182,7 @@ func TestFailureFreesTheNextAtOnce(t *testing.T) {
 		f.expect(t, "0 0s-2ms failed", "1 2ms-5ms answered")
 	})
 	// The delay counts from the attempt that was sent last.
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(plan{work: 5 * ms, err: errBroken}, plan{work: time.Hour}, plan{work: ms})
 		got, err := Hedge(t.Context(), 3, Options{Delay: 10 * ms}, f.call)
 		if got != 2 || err != nil {
@@ -196,7 +191,7 @@ func TestFailureFreesTheNextAtOnce(t *testing.T) {
 		f.expect(t, "0 0s-5ms failed", "1 5ms-16ms overtaken", "2 15ms-16ms answered")
 	})
 	// A backup that fails frees the next as well, on its own lane.
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(plan{work: time.Hour}, plan{work: ms, err: errBroken}, plan{work: ms})
 		got, err := Hedge(t.Context(), 3, Options{Delay: 10 * ms}, f.call)
 		if got != 2 || err != nil {
@@ -207,7 +202,7 @@ func TestFailureFreesTheNextAtOnce(t *testing.T) {
 }
 
 func TestLastErrorOnceAllHaveReported(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		// The backup fails first: the error waits for the leader, and is the leader's.
 		f := newFleet(plan{work: 50 * ms, err: errBroken}, plan{work: 5 * ms, err: errOther})
 		_, err := Hedge(t.Context(), 2, Options{Delay: 10 * ms}, f.call)
@@ -216,7 +211,7 @@ func TestLastErrorOnceAllHaveReported(t *testing.T) {
 		}
 		f.expect(t, "0 0s-50ms failed", "1 10ms-15ms failed")
 	})
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(plan{err: errBroken}, plan{err: errBroken}, plan{err: errOther})
 		_, err := Hedge(t.Context(), 3, Options{Delay: 10 * ms}, f.call)
 		if err != errOther || time.Since(f.began) != 0 {
@@ -226,7 +221,7 @@ func TestLastErrorOnceAllHaveReported(t *testing.T) {
 }
 
 func TestErrorThatMayNotBeRetried(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		never := func(err error) bool { return err != errBroken }
 		f := newFleet(plan{work: ms, err: errBroken}, plan{})
 		if _, err := Hedge(t.Context(), 2, Options{Delay: 10 * ms, Retryable: never}, f.call); err != errBroken {
@@ -244,7 +239,7 @@ func TestErrorThatMayNotBeRetried(t *testing.T) {
 }
 
 func TestWithoutDelayAllRace(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(plan{work: 30 * ms}, plan{work: 5 * ms}, plan{work: ms, err: errBroken})
 		got, err := Hedge(t.Context(), 3, Options{}, f.call)
 		if got != 1 || err != nil || time.Since(f.began) != 5*ms {
@@ -257,7 +252,7 @@ func TestWithoutDelayAllRace(t *testing.T) {
 }
 
 func TestOneReplicaIsAPlainCall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		for _, o := range []Options{{}, {Delay: ms}, {Delay: ms, Tied: true}} {
 			got, err := Hedge(ctx, 1, o, func(in context.Context, i int) (string, error) {
@@ -286,7 +281,7 @@ func TestOneReplicaIsAPlainCall(t *testing.T) {
 }
 
 func TestCallerLeaves(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		why := errors.New("hung up")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(25*ms, func() { cancel(why) })
@@ -306,7 +301,7 @@ func TestCallerLeaves(t *testing.T) {
 }
 
 func TestTieSkipsTheOneThatWaits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		// The leader waits in its queue; the backup begins at 12 ms.
 		f := newFleet(plan{queue: 40 * ms, work: 5 * ms}, plan{queue: 2 * ms, work: 30 * ms})
 		var report Report
@@ -319,7 +314,7 @@ func TestTieSkipsTheOneThatWaits(t *testing.T) {
 			t.Errorf("report %v", report)
 		}
 	})
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		// The leader begins after the backup was sent: the backup is skipped.
 		f := newFleet(plan{queue: 11 * ms, work: 5 * ms}, plan{queue: 2 * ms, work: ms})
 		got, err := Hedge(t.Context(), 2, Options{Delay: 10 * ms, Tied: true}, f.call)
@@ -331,7 +326,7 @@ func TestTieSkipsTheOneThatWaits(t *testing.T) {
 }
 
 func TestTieNeverCancelsWhatHasBegun(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(plan{work: 50 * ms}, plan{queue: ms, work: 50 * ms})
 		got, err := Hedge(t.Context(), 2, Options{Delay: 10 * ms, Tied: true}, f.call)
 		if got != 0 || err != nil {
@@ -350,7 +345,7 @@ func TestTieNeverCancelsWhatHasBegun(t *testing.T) {
 }
 
 func TestSkippedIsSentAgainWhenTheOtherFails(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(plan{queue: 12 * ms, work: 5 * ms}, plan{queue: ms, work: 3 * ms, err: errBroken})
 		got, err := Hedge(t.Context(), 2, Options{Delay: 10 * ms, Tied: true}, f.call)
 		if got != 0 || err != nil {
@@ -361,7 +356,7 @@ func TestSkippedIsSentAgainWhenTheOtherFails(t *testing.T) {
 }
 
 func TestPanics(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		var ended error
 		defer func() {
 			if p := recover(); p != "leader" || !errors.Is(ended, ErrLost) {
@@ -380,7 +375,7 @@ func TestPanics(t *testing.T) {
 		})
 		t.Errorf("returned %v", err)
 	})
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		_, err := Hedge(t.Context(), 3, Options{Delay: 10 * ms}, func(ctx context.Context, i int) (int, error) {
 			if i == 1 {
 				panic("backup")
@@ -401,6 +396,21 @@ func TestPanics(t *testing.T) {
 			return 0, errors.Join(errBroken, wait(ctx, 15*ms))
 		})
 		if !errors.As(err, &p) || p.Value != "backup" || len(p.Stack) == 0 {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestAttemptThatEndsItsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, err := Hedge(t.Context(), 2, Options{Delay: 10 * ms}, func(ctx context.Context, i int) (int, error) {
+			if i == 1 {
+				runtime.Goexit()
+			}
+			return 0, errors.Join(errBroken, wait(ctx, 15*ms))
+		})
+		var p *serve.PanicError
+		if !errors.As(err, &p) || p.Value != nil {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -427,7 +437,7 @@ func TestRandomSchedules(t *testing.T) {
 				plans[i].err = fmt.Errorf("replica %d", i)
 			}
 		}
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(plans...)
 			var report Report
 			o.Report = &report

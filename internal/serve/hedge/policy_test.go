@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weft-search/weft/internal/serve"
@@ -30,7 +31,7 @@ const (
 )
 
 func TestDelayFollowsTheLiveQuantile(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := NewPolicy(PolicyOptions{})
 		c := p.Calls(Class{Name: "search", Safe: true})
 		if d := c.Delay(); d != 0 {
@@ -63,7 +64,7 @@ func TestDelayFollowsTheLiveQuantile(t *testing.T) {
 }
 
 func TestDelayIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := NewPolicy(PolicyOptions{MinDelay: 200 * ms})
 		if d := warm(p, Class{Name: "search", Safe: true}).Delay(); d != 200*ms {
 			t.Errorf("not under 200 ms: %v", d)
@@ -88,7 +89,7 @@ func TestDelayIsBounded(t *testing.T) {
 }
 
 func TestDoHedgesAtTheDelay(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := NewPolicy(PolicyOptions{})
 		c := warm(p, Class{Name: "search", Safe: true})
 		f := newFleet(plan{work: time.Second}, plan{work: time.Second}, plan{work: ms}, plan{})
@@ -129,7 +130,7 @@ func TestDoHedgesAtTheDelay(t *testing.T) {
 }
 
 func TestUnsafeIsNeverSentTwice(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := NewPolicy(PolicyOptions{InitialDelay: ms})
 		c := warm(p, Class{Name: "write"})
 		f := newFleet(plan{work: time.Hour}, plan{})
@@ -168,7 +169,7 @@ func TestUnsafeIsNeverSentTwice(t *testing.T) {
 }
 
 func TestBudgetHoldsWhateverHappens(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := NewPolicy(PolicyOptions{Burst: 10, InitialDelay: 5 * ms})
 		c := p.Calls(Class{Name: "search", Safe: true})
 		// Every replica is slow: all 400 calls would be hedged twice.
@@ -190,7 +191,7 @@ func TestBudgetHoldsWhateverHappens(t *testing.T) {
 }
 
 func TestBudgetIsSharedByClasses(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := NewPolicy(PolicyOptions{Burst: 1, InitialDelay: ms})
 		a, b := p.Calls(Class{Name: "a", Safe: true}), p.Calls(Class{Name: "b", Safe: true})
 		slow := func(c *Calls) (events int, denied bool) {
@@ -220,7 +221,7 @@ func TestBudgetIsSharedByClasses(t *testing.T) {
 }
 
 func TestDeniedCallAsksAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := NewPolicy(PolicyOptions{Burst: 1, Share: 0.5, InitialDelay: 10 * ms})
 		c := p.Calls(Class{Name: "search", Safe: true})
 		if !p.hedge() {
@@ -240,7 +241,7 @@ func TestDeniedCallAsksAgain(t *testing.T) {
 }
 
 func TestScarceBudgetGoesToTheSlowest(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := NewPolicy(PolicyOptions{Burst: 100})
 		c := warm(p, Class{Name: "search", Safe: true})
 		last := c.Delay()
@@ -281,7 +282,7 @@ func TestScarceBudgetGoesToTheSlowest(t *testing.T) {
 // hedging must be better than with a quantile that does not move.
 func TestAdaptiveDelayBeatsFirstCome(t *testing.T) {
 	run := func(maxQuantile float64) (over int, s Stats) {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			p := NewPolicy(PolicyOptions{MaxQuantile: maxQuantile, Burst: 16, Window: time.Hour})
 			c := p.Calls(Class{Name: "search", Safe: true})
 			rng := rand.New(rand.NewPCG(5, 6))
@@ -330,7 +331,7 @@ func TestAdaptiveDelayBeatsFirstCome(t *testing.T) {
 }
 
 func TestRetriesAreBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := NewPolicy(PolicyOptions{RetryBurst: 10})
 		c := p.Calls(Class{Name: "search", Safe: true})
 		sent, denied := 0, 0
@@ -351,7 +352,7 @@ func TestRetriesAreBounded(t *testing.T) {
 		}
 	})
 	// The same while hedges are possible, and none at all.
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := NewPolicy(PolicyOptions{RetryShare: -1, InitialDelay: 10 * ms})
 		c := p.Calls(Class{Name: "search", Safe: true})
 		f := newFleet(plan{work: ms, err: errBroken}, plan{})
@@ -368,7 +369,7 @@ type crash struct{ error }
 func (crash) Crash() bool { return true }
 
 func TestNoThirdReplicaForACrash(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		for _, delay := range []time.Duration{0, 10 * ms} {
 			p := NewPolicy(PolicyOptions{InitialDelay: delay})
 			c := p.Calls(Class{Name: "search", Safe: true})
@@ -382,7 +383,7 @@ func TestNoThirdReplicaForACrash(t *testing.T) {
 }
 
 func TestPolicyTies(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		for _, untied := range []bool{false, true} {
 			p := NewPolicy(PolicyOptions{InitialDelay: 10 * ms, Untied: untied})
 			c := p.Calls(Class{Name: "search", Safe: true})
@@ -400,7 +401,7 @@ func TestPolicyTies(t *testing.T) {
 }
 
 func TestLosersAreRecordedAsAtLeast(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := NewPolicy(PolicyOptions{InitialDelay: 10 * ms})
 		c := p.Calls(Class{Name: "search", Safe: true})
 		f := newFleet(plan{work: time.Second}, plan{work: 5 * ms})
@@ -416,7 +417,7 @@ func TestLosersAreRecordedAsAtLeast(t *testing.T) {
 
 // TestDelayDoesNotCollapse hedges for a long time with a slow replica that always loses: its latencies stay known.
 func TestDelayDoesNotCollapse(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := NewPolicy(PolicyOptions{Window: 10 * time.Second, Refresh: time.Second})
 		c := p.Calls(Class{Name: "search", Safe: true})
 		rng := rand.New(rand.NewPCG(3, 4))
@@ -441,7 +442,7 @@ func TestDelayDoesNotCollapse(t *testing.T) {
 // TestBudgetIsUsedWhereMuchIsSlow has more slow calls than the budget allows to hedge: their latency is the 95th percentile, but
 // waiting for it would help none of them.
 func TestBudgetIsUsedWhereMuchIsSlow(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		p := NewPolicy(PolicyOptions{Refresh: time.Second})
 		c := p.Calls(Class{Name: "search", Safe: true})
 		rng := rand.New(rand.NewPCG(3, 4))

@@ -14,7 +14,8 @@ type Average struct {
 	Fade time.Duration
 
 	// The mean in nanoseconds as a float32 in the upper half, and when it was last changed in the lower: milliseconds since epoch,
-	// which wrap after 49 days. One word, so that one compare-and-swap changes both. 0 is empty.
+	// which wrap after 49 days, so that an age over 24 days may read as none. One word, so that one compare-and-swap changes both.
+	// 0 is empty.
 	word atomic.Uint64
 }
 
