@@ -35,7 +35,7 @@ func appendAggRequest(w *writer, r *leaf.AggregateRequest) {
 		w.text("specs_op", "and")
 	}
 	if len(r.Values) > 0 {
-		w.texts("values", "fields", r.Values, leaf.MaxValues)
+		w.texts("values", r.Values, leaf.MaxValues)
 	}
 	w.stats(r.Stats)
 }

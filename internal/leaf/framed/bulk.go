@@ -79,11 +79,12 @@ type bulkFrame struct {
 type bulkLine struct{ number, from, to int }
 
 func (b *bulk) run(ctx context.Context) (*leaf.BulkReply, error) {
-	for {
+	for ctx.Err() == nil {
 		line, err := b.line()
 		end := errors.Is(err, io.EOF)
 		if err != nil && !end && !errors.Is(err, errLongLine) {
-			b.broken = bodyProblem(ctx, err)
+			b.broken = bodyProblem(err)
+			b.broken.Line = b.number + 1
 			break
 		}
 		if len(line) > 0 || errors.Is(err, errLongLine) {
@@ -335,10 +336,10 @@ func (b *bulk) primaryField(ctx context.Context) string {
 func (b *bulk) answer() (*leaf.BulkReply, error) {
 	r := &b.reply
 	if b.broken != nil {
-		if !b.applied && r.Failed == 0 {
+		if !b.applied {
 			return nil, b.broken
 		}
-		r.Errors = append(r.Errors, api.DocFailure{Line: b.number + 1, Code: string(b.broken.Code), Reason: b.broken.Detail})
+		r.Errors = append(r.Errors, api.DocFailure{Line: b.broken.Line, Code: string(b.broken.Code), Reason: b.broken.Detail})
 	}
 	if b.forgot {
 		r.DuplicatesAtLeast = true
@@ -350,9 +351,9 @@ func (b *bulk) answer() (*leaf.BulkReply, error) {
 }
 
 // bodyProblem is the problem of a stream that broke off.
-func bodyProblem(ctx context.Context, err error) *api.Problem {
-	if p, ok := errors.AsType[*api.Problem](err); ok {
-		return p
+func bodyProblem(err error) *api.Problem {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return &api.Problem{Code: api.InvalidBody, Detail: "the body ended before the length that was announced", Cause: err}
 	}
 	return &api.Problem{Code: api.InvalidBody, Detail: "the body could not be read to its end", Cause: err}
 }

@@ -1,6 +1,7 @@
 package framed
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -118,6 +119,12 @@ func ask[R any](c *Client, ctx context.Context, a asking, write func(w *writer),
 		return none, &leaf.TransportError{Address: c.frames.Addr, Call: a.call, MaybeApplied: a.write, Cause: err}
 	case prob == nil:
 		return r, nil
+	case a.write && bytes.Contains(prob.Extra, maybeApplied):
+		t := &leaf.TransportError{Address: c.frames.Addr, Call: a.call, MaybeApplied: true, Cause: prob}
+		if ctx.Err() != nil {
+			t.Cause = context.Cause(ctx)
+		}
+		return none, t
 	case prob.Code == api.Timeout && ctx.Err() != nil:
 		return none, context.Cause(ctx)
 	}
@@ -256,7 +263,7 @@ const exportAtOnce = 1_000
 // Export implements leaf.Leaf.
 func (c *Client) Export(ctx context.Context, req *leaf.ExportRequest, each func(doc leaf.ExportedDoc) error) (*leaf.ExportReply, error) {
 	if len(req.IDs) > leaf.MaxIDs {
-		return nil, tooMany("ids", "ids", leaf.MaxIDs)
+		return nil, tooMany("ids", len(req.IDs), leaf.MaxIDs)
 	}
 	out := &leaf.ExportReply{}
 	left := req.IDs

@@ -208,22 +208,12 @@ func (h *Handler) export(ctx context.Context, m *message, b []byte) ([]byte, err
 // cut sets what is missing and what is left of a page that ended early. The documents came in the order of ids: what stands before
 // the last of them and did not come is missing.
 func (p *exportPage) cut(ids []string) {
-	have := make(map[string]bool, len(p.docs))
+	at := 0
 	for i := range p.docs {
-		have[p.docs[i].ID] = true
-	}
-	last := p.docs[len(p.docs)-1].ID
-	at := len(ids)
-	for i, id := range ids {
-		if id == last {
-			at = i + 1
-			break
+		for ; at < len(ids) && ids[at] != p.docs[i].ID; at++ {
+			p.Missing = append(p.Missing, ids[at])
 		}
-	}
-	for _, id := range ids[:at] {
-		if !have[id] {
-			p.Missing = append(p.Missing, id)
-		}
+		at = min(at+1, len(ids))
 	}
 	p.rest = ids[at:]
 }
@@ -254,6 +244,9 @@ func (h *Handler) deleteMany(ctx context.Context, m *message, b []byte) ([]byte,
 
 func (h *Handler) deleteOne(ctx context.Context, m *message, b []byte) ([]byte, error) {
 	req := readDeleteOne(m)
+	if m.prob == nil {
+		m.prob = api.CheckID(req.IDs[0])
+	}
 	if err := m.fault(); err != nil {
 		return nil, err
 	}

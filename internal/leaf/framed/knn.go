@@ -14,10 +14,10 @@ import (
 
 const opKNN = "knn"
 
-// vectorMembers are those of a vector search, named as in knn of a search over HTTP.
-var vectorMembers = []string{"field", "vector", "bits", "indices", "values", "k", "exact", "ef", "combiner", "temperature", "top_k", "decay"}
+// vectorMembers are those of a vector search that are read as knn of a search over HTTP.
+var vectorMembers = []string{"field", "vector", "bits", "indices", "values", "exact", "combiner", "temperature", "top_k", "decay"}
 
-var knnMembers = append([]string{filtersMember, fieldsMember, defaultOp, partialMember}, vectorMembers...)
+var knnMembers = append([]string{"k", "ef", filtersMember, fieldsMember, defaultOp, partialMember}, vectorMembers...)
 
 // combinerNames are the names of the combiners in requests.
 var combinerNames = map[score.CombinerKind]string{
@@ -31,7 +31,7 @@ func appendKNNRequest(w *writer, r *leaf.KNNRequest) {
 	switch {
 	case k.Bits != nil:
 		if len(k.Bits) > schema.MaxBinaryBits/8 {
-			w.fail(tooMany("bits", "bits", schema.MaxBinaryBits))
+			w.fail(tooMany("bits", 8*len(k.Bits), schema.MaxBinaryBits))
 			return
 		}
 		w.name("bits")
@@ -40,7 +40,7 @@ func appendKNNRequest(w *writer, r *leaf.KNNRequest) {
 		w.b = append(w.b, '"')
 	case k.Indices != nil || k.Weights != nil:
 		if max(len(k.Indices), len(k.Weights)) > api.MaxPairs {
-			w.fail(tooMany("indices", "pairs", api.MaxPairs))
+			w.fail(tooMany("indices", max(len(k.Indices), len(k.Weights)), api.MaxPairs))
 			return
 		}
 		w.name("indices")
@@ -55,7 +55,7 @@ func appendKNNRequest(w *writer, r *leaf.KNNRequest) {
 		w.floats("values", k.Weights)
 	default:
 		if len(k.Dense) > schema.MaxDenseDims {
-			w.fail(tooMany("vector", "numbers", schema.MaxDenseDims))
+			w.fail(tooMany("vector", len(k.Dense), schema.MaxDenseDims))
 			return
 		}
 		w.floats("vector", k.Dense)
@@ -71,7 +71,7 @@ func appendKNNRequest(w *writer, r *leaf.KNNRequest) {
 		return
 	}
 	w.text("combiner", name)
-	if c := k.Combiner; c.Temperature != 0 {
+	if c := k.Combiner; !(c.Temperature <= 0) { // 0 or less is the default
 		w.float("temperature", c.Temperature)
 	}
 	if k.Combiner.TopK != 0 {
@@ -143,6 +143,9 @@ func readKNNRequest(m *message) *leaf.KNNRequest {
 		return r
 	}
 	r.KNN = *parsed.KNN
+	r.KNN.K = m.whole("k", api.DefaultK)
+	r.KNN.Ef = m.whole("ef", 0)
+	r.KNN.GivenK = m.has("k")
 	return r
 }
 

@@ -22,9 +22,6 @@ var (
 	hasMembers    = []string{"ids"}
 )
 
-// maxIDs bounds the number of ids that a request for ids may ask for.
-const maxIDs = 1 << 40
-
 // appendIDsRequest writes a request for ids.
 func appendIDsRequest(w *writer, r *leaf.IDsRequest) {
 	if r.After != "" {
@@ -37,7 +34,7 @@ func appendIDsRequest(w *writer, r *leaf.IDsRequest) {
 
 // readIDsRequest reads it.
 func readIDsRequest(m *message) *leaf.IDsRequest {
-	return &leaf.IDsRequest{Index: m.index, After: m.text("after"), Limit: m.whole("limit", 0, maxIDs)}
+	return &leaf.IDsRequest{Index: m.index, After: m.text("after"), Limit: m.whole("limit", 0)}
 }
 
 // idsPage is the reply to a request for ids.
@@ -104,7 +101,7 @@ type exportCall struct {
 
 // appendExportRequest writes a request for documents that takes those that fit into a frame.
 func appendExportRequest(w *writer, r *leaf.ExportRequest) {
-	w.texts("ids", "ids", r.IDs, leaf.MaxIDs)
+	w.texts("ids", r.IDs, leaf.MaxIDs)
 	w.yes("rest", true)
 }
 
@@ -188,7 +185,7 @@ func readExportReply(b []byte, asked int) (*exportPage, *api.Problem, error) {
 }
 
 // appendHasRequest writes the question whether ids are there.
-func appendHasRequest(w *writer, r *leaf.HasRequest) { w.texts("ids", "ids", r.IDs, leaf.MaxIDs) }
+func appendHasRequest(w *writer, r *leaf.HasRequest) { w.texts("ids", r.IDs, leaf.MaxIDs) }
 
 // readHasRequest reads it.
 func readHasRequest(m *message) *leaf.HasRequest {
@@ -218,7 +215,7 @@ func readHasReply(b []byte, asked int) (*leaf.HasReply, *api.Problem, error) {
 
 // appendDeleteRequest writes a deletion of documents.
 func appendDeleteRequest(w *writer, r *leaf.DeleteRequest) {
-	w.texts("ids", "ids", r.IDs, leaf.MaxIDs)
+	w.texts("ids", r.IDs, leaf.MaxIDs)
 }
 
 // readDeleteRequest reads it.

@@ -173,8 +173,8 @@ func invalid(name, detail string) *api.Problem {
 }
 
 // tooMany is the problem of a list over a limit.
-func tooMany(name, what string, most int) *api.Problem {
-	return invalid(name, fmt.Sprintf("there are more than %d %s", most, what)).Within(int64(most))
+func tooMany(name string, have, most int) *api.Problem {
+	return invalid(name, fmt.Sprintf("%d are given, %d are allowed", have, most)).Within(int64(most))
 }
 
 // text reads a string; "" if the member is not there.
@@ -209,17 +209,18 @@ func (m *message) yes(name string) bool {
 	return raw.Kind() == 't'
 }
 
-// whole reads a whole number from 0 to most.
-func (m *message) whole(name string, absent, most int) int {
+// mostWhole bounds the numbers that whole reads.
+const mostWhole = 1 << 53
+
+// whole reads a whole number. Which numbers make sense is for the leaf to say.
+func (m *message) whole(name string, absent int) int {
 	raw := m.get(name)
 	if raw == nil {
 		return absent
 	}
-	n, ok := parseU64(raw)
-	if !ok || n > uint64(most) {
-		if m.prob == nil {
-			m.prob = invalid(name, fmt.Sprintf("it is a whole number from 0 to %d", most)).Within(int64(most))
-		}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil || n > mostWhole || n < -mostWhole {
+		m.fail(name, "it is a whole number")
 		return 0
 	}
 	return int(n)
@@ -239,16 +240,16 @@ func (m *message) list(name, what string, most int, item func(s *scanner)) {
 	s.expect('[')
 	n := 0
 	for first := true; s.next(&first, ']'); n++ {
-		if n == most {
-			m.failed(tooMany(name, what, most))
-			return
-		}
-		if item(&s); m.prob != nil {
+		if n >= most {
+			s.value() // only counted
+		} else if item(&s); m.prob != nil {
 			return
 		}
 	}
 	if s.err != nil {
 		m.fail(name, "it is an array of "+what)
+	} else if n > most {
+		m.failed(tooMany(name, n, most))
 	}
 }
 
@@ -337,9 +338,6 @@ func (w *writer) yes(name string, v bool) {
 }
 
 func (w *writer) whole(name string, n int) {
-	if n < 0 {
-		w.fail(invalid(name, "it is negative"))
-	}
 	w.name(name)
 	w.b = strconv.AppendInt(w.b, int64(n), 10)
 }
@@ -351,9 +349,9 @@ func (w *writer) fail(prob *api.Problem) {
 }
 
 // texts writes an array of at most most strings.
-func (w *writer) texts(name, what string, list []string, most int) {
+func (w *writer) texts(name string, list []string, most int) {
 	if len(list) > most {
-		w.fail(tooMany(name, what, most))
+		w.fail(tooMany(name, len(list), most))
 		return
 	}
 	w.name(name)
@@ -370,7 +368,7 @@ func (w *writer) texts(name, what string, list []string, most int) {
 // defaultFields writes default_fields. nil, the fields of the schema, is not an empty list.
 func (w *writer) defaultFields(list []string) {
 	if list != nil {
-		w.texts(fieldsMember, "fields", list, maxDefaultFields)
+		w.texts(fieldsMember, list, maxDefaultFields)
 	}
 }
 

@@ -194,22 +194,30 @@ func readProblem(b []byte) (*api.Problem, error) {
 	return &p, nil
 }
 
+// maybeApplied is a further member of the error of a write that may have been applied in part.
+var maybeApplied = []byte(`"maybe_applied":true`)
+
 // problemOf is what a server says about an error of a leaf.
 func problemOf(ctx context.Context, err error) *api.Problem {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return p
 	}
+	t, ok := errors.AsType[*leaf.TransportError](err)
+	var extra []byte
+	if ok && t.MaybeApplied {
+		extra = maybeApplied
+	}
 	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(cause, context.DeadlineExceeded):
-		return &api.Problem{Code: api.Timeout, Detail: "the time that the request gave is over", Cause: err}
+		return &api.Problem{Code: api.Timeout, Detail: "the time that the request gave is over", Extra: extra, Cause: err}
 	case errors.Is(cause, frame.ErrServerClosed), errors.Is(err, leaf.ErrClosed):
-		return &api.Problem{Code: api.ShuttingDown, Detail: "the server is shutting down", RetryAfterMS: retryMS, Cause: err}
+		return &api.Problem{Code: api.ShuttingDown, Detail: "the server is shutting down", RetryAfterMS: retryMS, Extra: extra, Cause: err}
 	case cause != nil, errors.Is(err, context.Canceled):
-		return &api.Problem{Code: api.CallerGone, Detail: "the caller hung up", Cause: err}
+		return &api.Problem{Code: api.CallerGone, Detail: "the caller hung up", Extra: extra, Cause: err}
 	}
-	if _, ok := errors.AsType[*leaf.TransportError](err); ok {
-		return &api.Problem{Code: api.IndexUnavailable, Detail: "the node that holds the index did not answer", RetryAfterMS: retryMS, Cause: err}
+	if ok {
+		return &api.Problem{Code: api.IndexUnavailable, Detail: "the node that holds the index did not answer", RetryAfterMS: retryMS, Extra: extra, Cause: err}
 	}
 	return &api.Problem{Code: api.Internal, Detail: "an internal error occurred", Cause: err}
 }

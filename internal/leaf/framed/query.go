@@ -9,6 +9,7 @@ import (
 	"github.com/weft-search/weft/internal/agg"
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/shard/exec"
 )
 
 // queryLimits are those of a query string on the wire: the exact values of a tree count as text in it, and every byte may be
@@ -47,7 +48,7 @@ func (m *message) query(op query.Op) query.Node {
 // filters reads the member filters: each is a query string, or an object as filter of a search over HTTP has it.
 func (m *message) filters(op query.Op) []query.Node {
 	var list []query.Node
-	m.list(filtersMember, "filters", api.MaxFilters, func(s *scanner) {
+	m.list(filtersMember, "query strings and objects", exec.MaxFilters, func(s *scanner) {
 		raw := jsontext.Value(s.value())
 		switch raw.Kind() {
 		case '"':
@@ -75,7 +76,7 @@ func (w *writer) query(n query.Node) {
 	if n == nil {
 		return
 	}
-	text, prob := queryText("query", -1, n)
+	text, prob := queryText("q", -1, n)
 	if prob != nil {
 		w.fail(prob)
 		return
@@ -88,8 +89,8 @@ func (w *writer) filters(list []query.Node) {
 	if len(list) == 0 {
 		return
 	}
-	if len(list) > api.MaxFilters {
-		w.fail(tooMany(filtersMember, "filters", api.MaxFilters))
+	if len(list) > exec.MaxFilters {
+		w.fail(api.NewProblem(api.QueryLimit, fmt.Sprintf("filter: a search takes at most %d filters", exec.MaxFilters)).On("filter").Within(exec.MaxFilters))
 		return
 	}
 	w.name(filtersMember)
@@ -98,7 +99,7 @@ func (w *writer) filters(list []query.Node) {
 		if i > 0 {
 			w.b = append(w.b, ',')
 		}
-		text, prob := queryText(filtersMember, i, n)
+		text, prob := queryText("filter", i, n)
 		if prob != nil {
 			prob = w.filterObject(i, n, prob)
 		} else {
@@ -112,7 +113,8 @@ func (w *writer) filters(list []query.Node) {
 	w.b = append(w.b, ']')
 }
 
-// queryText is the text of a tree, which reads back as a tree with the same meaning. A tree that has none is a problem.
+// queryText is the text of a tree, which reads back as a tree with the same meaning. A tree that has none is a problem. name is that
+// of the parameter in problems: the same as where no text is in between.
 func queryText(name string, item int, n query.Node) (string, *api.Problem) {
 	if err := query.Check(n, query.Limits{}); err != nil {
 		if prob := api.QueryProblem(name, item, err); prob != nil {
@@ -240,7 +242,7 @@ func (w *writer) filterObject(item int, n query.Node, unable *api.Problem) *api.
 		w.b = append(w.b, "}}"...)
 		return nil
 	}
-	text, prob := queryText(filtersMember, item, n)
+	text, prob := queryText("filter", item, n)
 	if prob != nil {
 		return unable
 	}

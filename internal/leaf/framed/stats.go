@@ -18,7 +18,7 @@ var statsMembers = []string{"terms", "query", fieldsMember, defaultOp}
 // appendStatsRequest writes a request for statistics.
 func appendStatsRequest(w *writer, r *leaf.StatsRequest) {
 	if len(r.Terms) > leaf.MaxTerms {
-		w.fail(tooMany("terms", "terms", leaf.MaxTerms))
+		w.fail(tooMany("terms", len(r.Terms), leaf.MaxTerms))
 		return
 	}
 	if len(r.Terms) > 0 || r.Query == nil {
@@ -59,7 +59,7 @@ func readStatsRequest(m *message) *leaf.StatsRequest {
 	return r
 }
 
-// appendStats appends the members of statistics, terms and fields in the order of their names.
+// appendStats appends the members of statistics, without braces, terms and fields in the order of their names.
 func appendStats(b []byte, st *score.Stats) []byte {
 	b = append(b, `"docs":`...)
 	b = strconv.AppendUint(b, st.Docs, 10)
@@ -196,14 +196,14 @@ func (m *message) stats() *score.Stats {
 func (w *writer) stats(st *score.Stats) {
 	if st != nil {
 		w.name("stats")
-		w.b = appendStats(append(w.b, '{'), st)
+		w.b = append(appendStats(append(w.b, '{'), st), '}')
 	}
 }
 
 // appendStatsReply appends the reply to a request for statistics.
 func appendStatsReply(b []byte, r *leaf.StatsReply) []byte {
 	b = appendStats(append(b, `{"ok":true,`...), &r.Stats)
-	return append(appendMeta(b[:len(b)-1], &r.Meta), '}')
+	return append(appendMeta(b, &r.Meta), '}')
 }
 
 // readStatsReply reads it.
