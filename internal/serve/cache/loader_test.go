@@ -709,7 +709,7 @@ func TestLoaderUnderRace(t *testing.T) {
 		var calls atomic.Uint64
 		for g := range uint64(8) {
 			wg.Go(func() {
-				for j := range uint64(1500) {
+				for j := range uint64(800) {
 					i := (g*31 + j*j) % 100
 					ctx, cancel := context.WithCancel(context.Background())
 					if j%7 == 0 {

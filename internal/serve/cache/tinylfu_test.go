@@ -21,7 +21,7 @@ func zipf(rng *rand.Rand, n uint64) func() int {
 }
 
 func traces(rng *rand.Rand) []trace {
-	z := zipf(rng, 20_000)
+	z := zipf(rng, 10_000)
 	return []trace{
 		{"zipf", func(int, *rand.Rand) int { return z() }, 1.05},
 		{"zipf, every other a scan", func(i int, _ *rand.Rand) int {
@@ -42,15 +42,15 @@ func traces(rng *rand.Rand) []trace {
 			}
 			return z()
 		}, 1.1},
-		{"zipf, a commit every 20,000", func(i int, _ *rand.Rand) int { return z() + i/20_000*20_000 }, 1},
-		{"loop over 600", func(i int, _ *rand.Rand) int { return i % 600 }, 5},
+		{"zipf, a commit every 10,000", func(i int, _ *rand.Rand) int { return z() + i/10_000*20_000 }, 1},
+		{"loop over 400", func(i int, _ *rand.Rand) int { return i % 400 }, 5},
 	}
 }
 
-// hitRatio runs a trace through a cache of 500 entries, and counts keys that are not of a scan.
+// hitRatio runs a trace through a cache of 300 entries, and counts keys that are not of a scan.
 func hitRatio(tr trace, c Cache[int, int], rng *rand.Rand) float64 {
 	hits, all := 0, 0
-	for i := range 60_000 {
+	for i := range 40_000 {
 		key := tr.next(i, rng)
 		v, ok := c.Get(key)
 		if ok && v != key {
@@ -70,7 +70,7 @@ func hitRatio(tr trace, c Cache[int, int], rng *rand.Rand) float64 {
 }
 
 func TestTinyLFUStandsScans(t *testing.T) {
-	const maxBytes = 500 * (EntryOverhead + 100)
+	const maxBytes = 300 * (EntryOverhead + 100)
 	for i := range traces(rand.New(rand.NewPCG(0, 0))) {
 		var ratio [2]float64
 		var tr trace
@@ -79,7 +79,7 @@ func TestTinyLFUStandsScans(t *testing.T) {
 			tr = traces(rng)[i]
 			c := caches[name](maxBytes)
 			ratio[j] = hitRatio(tr, c, rng)
-			if u := c.Usage(); u.Bytes > maxBytes || u.Entries > 500 || u.Evicted == 0 {
+			if u := c.Usage(); u.Bytes > maxBytes || u.Entries > 300 || u.Evicted == 0 {
 				t.Errorf("%s, %s: %+v", name, tr.name, u)
 			}
 			c.Close()
