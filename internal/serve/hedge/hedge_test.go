@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -523,4 +524,52 @@ func check(t *testing.T, f *fleet, o Options, got int, err error, took time.Dura
 	if took != last.ended || err != f.plans[last.index].err {
 		t.Error("not the last error")
 	}
+}
+
+// TestTimersOfRealTime lets timers fire while attempts end, on real goroutines: in virtual time the two never meet.
+func TestTimersOfRealTime(t *testing.T) {
+	var group sync.WaitGroup
+	for g := range 8 {
+		group.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 13))
+			for range 500 {
+				n := 2 + rng.IntN(3)
+				spins := make([]int, n)
+				fails := make([]bool, n)
+				failing := 0
+				for i := range spins {
+					spins[i] = rng.IntN(200)
+					if fails[i] = rng.IntN(3) == 0; fails[i] {
+						failing++
+					}
+				}
+				var running atomic.Int32
+				o := Options{Delay: time.Duration(1+rng.IntN(30_000)) * time.Nanosecond, Tied: rng.IntN(2) == 0}
+				got, err := Hedge(t.Context(), n, o, func(ctx context.Context, i int) (int, error) {
+					running.Add(1)
+					defer running.Add(-1)
+					for s := range spins[i] {
+						if s == spins[i]/2 {
+							serve.Begun(ctx)
+						}
+						if ctx.Err() != nil {
+							return 0, context.Cause(ctx)
+						}
+						runtime.Gosched()
+					}
+					if fails[i] {
+						return 0, errBroken
+					}
+					return i, nil
+				})
+				if running.Load() != 0 {
+					t.Error("an attempt outlived the call")
+				}
+				if err == nil && fails[got] || err != nil && (err != errBroken || failing != n) {
+					t.Errorf("replica %d, %v; fails %v", got, err, fails)
+				}
+			}
+		})
+	}
+	group.Wait()
 }

@@ -728,3 +728,18 @@ func BenchmarkSet(b *testing.B) {
 		})
 	}
 }
+
+func TestAllocationsOfACallInTime(t *testing.T) {
+	for n, most := range map[int]float64{1: 2, 3: 10} {
+		s, _ := newSet(t, fleet(n, 0), hedge.PolicyOptions{InitialDelay: time.Hour}, Options[string]{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if got := testing.AllocsPerRun(200, func() {
+			if _, err := s.Call(ctx, "r"); err != nil {
+				t.Error(err)
+			}
+		}); got > most {
+			t.Errorf("%v allocations with %d replicas, want at most %v", got, n, most)
+		}
+	}
+}
