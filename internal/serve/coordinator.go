@@ -253,8 +253,10 @@ func (f *fan[R]) canary(ctx context.Context, c *Canary, first int) (canaryVerdic
 		}
 		tries++
 		asked = shard
-		c.asked.Add(1)
 		f.one(shard, b)
+		if !errors.Is(f.g.Errs[shard], ErrNotStarted) {
+			c.asked.Add(1)
+		}
 		if Crashed(f.g.Errs[shard]) {
 			return crashed, shard
 		}

@@ -388,6 +388,17 @@ func TestWithoutTallyAReplyStandsForItsLeaves(t *testing.T) {
 	}
 }
 
+// TestCoordinatorOfLeavesNeedsNoTally: one level needs no more than the outcomes.
+func TestCoordinatorOfLeavesNeedsNoTally(t *testing.T) {
+	c, err := NewCoordinator(pages{Children: pageLeaves(stubOptions{}, stubOptions{err: outcomeError(Refused)}), Merge: mergePages})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := c.Call(t.Context(), 1); err != nil || p.Tally != TallyOf(Answered, 1).Plus(TallyOf(Refused, 1)) || c.Leaves() != 2 {
+		t.Fatal(p.Tally, err)
+	}
+}
+
 // TestNestedTreeEqualsFlatOne builds trees of random shape over the same leaves, some of which fail or are late: the page and the
 // accounting are those of a flat fan-out, byte for byte.
 func TestNestedTreeEqualsFlatOne(t *testing.T) {

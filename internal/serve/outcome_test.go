@@ -108,6 +108,23 @@ func TestCrashed(t *testing.T) {
 	}
 }
 
+func TestErrorTexts(t *testing.T) {
+	for want, err := range map[string]error{
+		"list 3 is not sorted at position 7":                  &UnsortedError{3, 7},
+		"the call was not started: context deadline exceeded": &notStarted{context.DeadlineExceeded},
+		"the call panicked: boom":                             &PanicError{Value: "boom"},
+		"the call ended its goroutine":                        &PanicError{},
+		"too few shards answered: 1 of 3 covered: 1 answered, 2 refused": &InsufficientError{
+			Tally: TallyOf(Answered, 1).Plus(TallyOf(Refused, 2)),
+		},
+		"queries of class 00000000000000ff are suspect of crashing leaves: connection lost": &SuspectError{255, &crashError{true}},
+	} {
+		if err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+	}
+}
+
 func TestTally(t *testing.T) {
 	all := Tally{}
 	for o := range numOutcomes {

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -49,6 +48,7 @@ type fan[R any] struct {
 	most   int // calls at once
 	g      *Gathered[R]
 
+	start  time.Time // times are counted from here: a look at the monotonic clock alone costs half of one at both clocks
 	end    time.Time // when the level has to be done
 	timed  bool      // there is an end
 	live   int       // shards that are neither skipped nor asked yet, between the calls of one and rest
@@ -61,7 +61,6 @@ type fan[R any] struct {
 	shared context.Context
 	last   time.Time // their deadline, if timed
 	starts bool      // there is time for them
-	begun  time.Time
 }
 
 func newFan[R any](ctx context.Context, n int, o ScatterOptions, call func(ctx context.Context, i int) (R, error)) *fan[R] {
@@ -73,7 +72,8 @@ func newFan[R any](ctx context.Context, n int, o ScatterOptions, call func(ctx c
 		},
 		calls: make([]callContext, n),
 	}
-	f.end, f.timed = o.Budget.End(ctx, time.Now())
+	f.start = time.Now()
+	f.end, f.timed = o.Budget.End(ctx, f.start)
 	if o.Skip != nil {
 		for i := range n {
 			if o.Skip(i) {
@@ -87,12 +87,11 @@ func newFan[R any](ctx context.Context, n int, o ScatterOptions, call func(ctx c
 
 // share makes what the calls that start now have in common. Its cancel is called when they are all over.
 func (f *fan[R]) share(b Budget) context.CancelFunc {
-	f.begun = time.Now()
 	f.shared, f.starts = f.ctx, true
 	if !f.timed {
 		return nil
 	}
-	f.last, f.starts = b.Deadline(f.end, f.begun)
+	f.last, f.starts = b.Deadline(f.end, f.start.Add(time.Since(f.start)))
 	if d, ok := f.ctx.Deadline(); !f.starts || ok && !f.last.Before(d) {
 		return nil
 	}
@@ -107,7 +106,7 @@ func (f *fan[R]) one(i int, b Budget) {
 		defer cancel()
 	}
 	f.live--
-	f.run(i, f.begun, true)
+	f.run(i, time.Since(f.start), true)
 }
 
 // rest makes all calls that have not been made, and waits for them.
@@ -126,8 +125,12 @@ func (f *fan[R]) rest() {
 	defer f.wg.Wait()
 	if most > 1 {
 		f.worker = f.work
-		f.wg.Add(most - 1)
 		for range most - 1 {
+			// Where leaves answer at once, the first goroutines have drawn all shards before the last is started.
+			if int(f.next.Load()) >= len(f.calls) {
+				break
+			}
+			f.wg.Add(1)
 			go f.worker()
 		}
 	}
@@ -153,7 +156,7 @@ func (f *fan[R]) workAs(first bool) {
 
 // draw makes calls until none is left. The first of a goroutine that started with the others has the deadline of all.
 func (f *fan[R]) draw(first bool) {
-	now := time.Now()
+	now := time.Since(f.start)
 	for {
 		i := int(f.next.Add(1)) - 1
 		if i >= len(f.calls) {
@@ -167,8 +170,8 @@ func (f *fan[R]) draw(first bool) {
 	}
 }
 
-// run makes the call of shard i, or tells why not. It returns the time at the end.
-func (f *fan[R]) run(i int, now time.Time, first bool) (end time.Time) {
+// run makes the call of shard i, or tells why not. Times are counted from f.start; it returns that of the end.
+func (f *fan[R]) run(i int, now time.Duration, first bool) (end time.Duration) {
 	c := &f.calls[i]
 	if f.ctx.Err() != nil {
 		f.g.Outcomes[i], f.g.Errs[i] = TimedOut, &notStarted{context.Cause(f.ctx)}
@@ -178,7 +181,7 @@ func (f *fan[R]) run(i int, now time.Time, first bool) (end time.Time) {
 	starts := f.starts
 	if f.timed && !first {
 		var d time.Time
-		if d, starts = f.budget.Deadline(f.end, now); starts && !d.Equal(f.last) {
+		if d, starts = f.budget.Deadline(f.end, f.start.Add(now)); starts && !d.Equal(f.last) {
 			ctx, cancel := context.WithDeadline(f.ctx, d)
 			c.own.Store(&ownContext{ctx, cancel})
 		}
@@ -194,8 +197,8 @@ func (f *fan[R]) run(i int, now time.Time, first bool) (end time.Time) {
 			f.g.Outcomes[i], f.g.Errs[i] = Failed, p
 		}
 		c.finish()
-		end = time.Now()
-		f.g.Took[i] = end.Sub(now)
+		end = time.Since(f.start)
+		f.g.Took[i] = end - now
 	}()
 	r, err := f.call(c, i)
 	returned = true
@@ -210,5 +213,3 @@ func (f *fan[R]) run(i int, now time.Time, first bool) (end time.Time) {
 	f.g.Results[i], f.g.Outcomes[i] = r, Answered
 	return now
 }
-
-func errorsIsNotStarted(err error) bool { return err != nil && errors.Is(err, ErrNotStarted) }

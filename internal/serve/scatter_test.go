@@ -429,6 +429,24 @@ func TestCallContextEndsWithItsCall(t *testing.T) {
 	})
 }
 
+// TestCallContextThatNobodyAskedEnds: so does one that was only handed on, with no deadline above it.
+func TestCallContextThatNobodyAskedEnds(t *testing.T) {
+	var kept context.Context
+	Fan(t.Context(), 1, ScatterOptions{}, func(ctx context.Context, _ int) (int, error) {
+		kept = ctx
+		if ctx.Err() != nil {
+			t.Error(ctx.Err())
+		}
+		return 0, nil
+	})
+	if !errors.Is(kept.Err(), context.Canceled) || !errors.Is(context.Cause(kept), context.Canceled) {
+		t.Error(kept.Err())
+	}
+	if <-kept.Done(); !errors.Is(kept.Err(), context.Canceled) {
+		t.Error(kept.Err())
+	}
+}
+
 func TestCallContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}

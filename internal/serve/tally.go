@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -160,7 +161,7 @@ func (g *Gathered[R]) Complete() bool { return g.Tally().Complete() }
 func (g *Gathered[R]) Slowest() int {
 	at := -1
 	for i, d := range g.Took {
-		if g.Outcomes[i] == Skipped || errorsIsNotStarted(g.Errs[i]) {
+		if g.Outcomes[i] == Skipped || errors.Is(g.Errs[i], ErrNotStarted) {
 			continue
 		}
 		if at < 0 || d > g.Took[at] {
