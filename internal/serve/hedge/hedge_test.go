@@ -419,7 +419,7 @@ func TestAttemptThatEndsItsGoroutine(t *testing.T) {
 
 // TestRandomSchedules holds runs with random replicas against the rules.
 func TestRandomSchedules(t *testing.T) {
-	seeds := 3000
+	seeds := 1500
 	if testing.Short() {
 		seeds = 300
 	}

@@ -21,7 +21,9 @@ type PolicyOptions struct {
 	MaxQuantile float64
 	// Share is how many hedges may be sent for each call, all classes together. Default: 0.05. Negative: none.
 	Share float64
-	// Burst is how many hedges may be sent beyond Share: after c calls, at most Burst + Share·c have been sent. Default: 16.
+	// Burst is how many hedges may be sent beyond Share: after c calls, at most Burst + Share·c have been sent. Default: 16. All
+	// calls of a fan-out put their share in at once, and what the budget cannot hold is lost: give a root over many shards
+	// several times Share·shards, such as half as many as there are shards.
 	Burst int
 	// RetryShare and RetryBurst bound retries after failures in the same way. Defaults: 0.2 and 32. A negative share: none, and no
 	// burst either.
