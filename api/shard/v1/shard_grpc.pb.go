@@ -52,8 +52,9 @@ const (
 //
 // Shard serves the shards of one node.
 //
-// A call ends with OK, or with a status that has one Problem among its details when the node itself answered. A status without a
-// Problem comes from the transport.
+// A call ends with OK, or with a status that has one Problem among its details when the node itself answered. A call that the node
+// cut off because its other side took or sent nothing for too long has the Problem in the trailer weft-problem-bin instead, since
+// gRPC makes the status then. A status without a Problem comes from the transport.
 //
 // Response headers are sent when the call leaves the queue of the node and begins, before its answer is there: whoever sent the same
 // call to another replica may then cancel that one.
@@ -254,8 +255,9 @@ type Shard_BulkClient = grpc.ClientStreamingClient[BulkRequest, BulkReply]
 //
 // Shard serves the shards of one node.
 //
-// A call ends with OK, or with a status that has one Problem among its details when the node itself answered. A status without a
-// Problem comes from the transport.
+// A call ends with OK, or with a status that has one Problem among its details when the node itself answered. A call that the node
+// cut off because its other side took or sent nothing for too long has the Problem in the trailer weft-problem-bin instead, since
+// gRPC makes the status then. A status without a Problem comes from the transport.
 //
 // Response headers are sent when the call leaves the queue of the node and begins, before its answer is there: whoever sent the same
 // call to another replica may then cancel that one.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -120,9 +121,11 @@ func (c *Client) Close() error {
 // attempt is what the transport says about one call. gRPC sends a call a second time, by itself, when the node has said that it never
 // looked at the first one.
 type attempt struct {
-	sent, begun atomic.Bool
-	ctx         context.Context // of the caller
-	done        atomic.Bool
+	sent    atomic.Bool                 // the request was given to a connection
+	begun   atomic.Bool                 // headers came
+	trailer atomic.Pointer[metadata.MD] // of the node, which has ended the call
+	done    atomic.Bool
+	ctx     context.Context // of the caller
 }
 
 type attemptKey struct{}
@@ -151,6 +154,8 @@ func (watcher) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		if !a.done.Load() {
 			serve.Begun(a.ctx)
 		}
+	case *stats.InTrailer:
+		a.trailer.Store(&s.Trailer)
 	}
 }
 
@@ -195,6 +200,17 @@ func (c *Client) failed(ctx context.Context, m method, a *attempt, err error) er
 	st, ok := status.FromError(err)
 	if ok {
 		if p := unpackProblem(st); p != nil {
+			return p
+		}
+	}
+	if trailer := a.trailer.Load(); trailer != nil {
+		if p := trailedProblem(*trailer); p != nil {
+			return p
+		}
+		if st.Code() == codes.ResourceExhausted && !a.begun.Load() {
+			// The node's gRPC refuses messages that are too large by their first bytes, and then says so itself.
+			p := api.NewProblem(api.BodyTooLarge, "the request is larger than the node takes")
+			p.Cause = err
 			return p
 		}
 	}

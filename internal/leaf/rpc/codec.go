@@ -19,8 +19,9 @@ var decodeOptions = protobuf.UnmarshalOptions{RecursionLimit: maxNesting, Discar
 // texts of its own.
 type envelope struct {
 	message protobuf.Message
-	most    int   // bytes the message may have; 0: as many as it has
+	most    int   // bytes the message may have when it is read; 0: as many as it has
 	bytes   int   // it had, or has
+	sized   bool  // bytes is the size of a message to write, which proto.Size has just found
 	err     error // of reading or writing; errTooLarge if it had too many bytes
 }
 
@@ -40,12 +41,10 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return c.stock.Marshal(v)
 	}
-	e.bytes = protobuf.Size(e.message)
-	if e.most > 0 && e.bytes > e.most {
-		e.err = errTooLarge
-		return nil, e.err
+	if !e.sized {
+		e.bytes = protobuf.Size(e.message)
 	}
-	// The message does not change meanwhile, so the sizes that were just found hold.
+	// The message does not change meanwhile, so the sizes that were found hold.
 	o := protobuf.MarshalOptions{UseCachedSize: true}
 	if mem.IsBelowBufferPoolingThreshold(e.bytes) {
 		b, err := o.MarshalAppend(make([]byte, 0, e.bytes), e.message)

@@ -5,7 +5,9 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/weft-search/weft/api/shard/v1"
 	"github.com/weft-search/weft/internal/api"
@@ -51,6 +53,36 @@ const maxMessage = 1 << 10
 
 // packProblem makes the status of a call that ended with a problem.
 func packProblem(p *api.Problem) *status.Status {
+	m := problemMessage(p)
+	s := status.New(statusCode(p.HTTPStatus()), cut(m.Code+": "+m.Detail, maxMessage))
+	if full, err := s.WithDetails(m); err == nil { // texts are UTF-8 and the code is not OK: nothing can be wrong with it
+		return full
+	}
+	return s
+}
+
+// trailerKey is the trailer with the Problem of a call that the node ended while gRPC waited for the caller: gRPC makes the status then.
+const trailerKey = "weft-problem-bin"
+
+func problemTrailer(p *api.Problem) metadata.MD {
+	b, err := proto.Marshal(problemMessage(p))
+	if err != nil { // never, as above
+		return nil
+	}
+	return metadata.Pairs(trailerKey, string(b))
+}
+
+// trailedProblem returns the problem of a trailer, nil if it has none.
+func trailedProblem(md metadata.MD) *api.Problem {
+	v := md.Get(trailerKey)
+	var m pb.Problem
+	if len(v) != 1 || decodeOptions.Unmarshal([]byte(v[0]), &m) != nil {
+		return nil
+	}
+	return problemOf(&m)
+}
+
+func problemMessage(p *api.Problem) *pb.Problem {
 	m := &pb.Problem{
 		Code: utf8(string(p.Code)), Detail: utf8(p.Detail), Status: int32(p.Status), Field: utf8(p.Field), Line: int64(p.Line), Column: int64(p.Column),
 		Expected: utf8(p.Expected), RetryAfterMs: p.RetryAfterMS, RequestId: utf8(p.RequestID), Extra: p.Extra,
@@ -66,11 +98,7 @@ func packProblem(p *api.Problem) *status.Status {
 		m.Extra = nil
 		m.Detail, m.Expected, m.Field = cut(m.Detail, maxProblem/4), cut(m.Expected, maxProblem/4), cut(m.Field, maxProblem/4)
 	}
-	s := status.New(statusCode(p.HTTPStatus()), cut(m.Code+": "+m.Detail, maxMessage))
-	if full, err := s.WithDetails(m); err == nil { // texts are UTF-8 and the code is not OK: nothing can be wrong with it
-		return full
-	}
-	return s
+	return m
 }
 
 func utf8(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
@@ -86,19 +114,21 @@ func cut(s string, n int) string {
 // unpackProblem returns the problem of a status, nil if it has none.
 func unpackProblem(s *status.Status) *api.Problem {
 	for _, d := range s.Details() {
-		m, ok := d.(*pb.Problem)
-		if !ok {
-			continue
+		if m, ok := d.(*pb.Problem); ok {
+			return problemOf(m)
 		}
-		p := &api.Problem{
-			Code: api.Code(m.Code), Detail: m.Detail, Status: int(m.Status), Field: m.Field, Line: int(m.Line), Column: int(m.Column),
-			Position: int(m.GetPosition()), HasPosition: m.Position != nil, Expected: m.Expected, Limit: m.GetLimit(), HasLimit: m.Limit != nil,
-			RetryAfterMS: m.RetryAfterMs, RequestID: m.RequestId,
-		}
-		if len(m.Extra) > 0 {
-			p.Extra = m.Extra
-		}
-		return p
 	}
 	return nil
+}
+
+func problemOf(m *pb.Problem) *api.Problem {
+	p := &api.Problem{
+		Code: api.Code(m.Code), Detail: m.Detail, Status: int(m.Status), Field: m.Field, Line: int(m.Line), Column: int(m.Column),
+		Position: int(m.GetPosition()), HasPosition: m.Position != nil, Expected: m.Expected, Limit: m.GetLimit(), HasLimit: m.Limit != nil,
+		RetryAfterMS: m.RetryAfterMs, RequestID: m.RequestId,
+	}
+	if len(m.Extra) > 0 {
+		p.Extra = m.Extra
+	}
+	return p
 }

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -289,6 +288,8 @@ func (c *call) wait(limit time.Duration, late *api.Problem, what func() error) e
 func (c *call) expire() error {
 	if c.stall.CompareAndSwap(nil, c.doing) {
 		c.s.stalled.Add(1)
+		// What waits in gRPC ends with a status of gRPC's own; the problem goes beside it.
+		c.ss.SetTrailer(problemTrailer(c.doing))
 		c.cancel(c.doing)
 	}
 	return c.stall.Load()
@@ -296,16 +297,12 @@ func (c *call) expire() error {
 
 // send sends a message of the reply.
 func (c *call) send(m proto.Message) error {
-	c.out = envelope{message: m, most: c.s.o.MaxReply}
-	err := c.wait(c.s.o.StallTime, errReaderStalled, func() error { return c.ss.SendMsg(&c.out) })
-	if errors.Is(c.out.err, errTooLarge) {
-		limit := int64(c.s.o.MaxReply)
-		return api.NewProblem(api.ReplyTooLarge, fmt.Sprintf("the reply has %d bytes; at most %d are sent", c.out.bytes, limit)).Within(limit)
+	// A message that cannot be encoded would end the call with a status of gRPC's own, so its size is looked at before.
+	c.out = envelope{message: m, bytes: proto.Size(m), sized: true}
+	if limit := c.s.o.MaxReply; c.out.bytes > limit {
+		return api.NewProblem(api.ReplyTooLarge, fmt.Sprintf("the reply has %d bytes; at most %d are sent", c.out.bytes, limit)).Within(int64(limit))
 	}
-	if c.out.err != nil {
-		return fmt.Errorf("encode the reply: %w", c.out.err)
-	}
-	return err
+	return c.wait(c.s.o.StallTime, errReaderStalled, func() error { return c.ss.SendMsg(&c.out) })
 }
 
 // What ends calls whose other side is too slow. They are never changed.
@@ -368,18 +365,13 @@ func (s *Server) handle(name string, k kind, ss grpc.ServerStream, m proto.Messa
 // receive reads a message. io.EOF means that the caller has closed its side.
 func (c *call) receive(in *envelope, limit time.Duration) error {
 	err := c.wait(limit, errSenderStalled, func() error { return c.ss.RecvMsg(in) })
-	tooLarge := func(most int) error {
-		return api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the message is larger than %d bytes", most)).Within(int64(most))
-	}
 	switch {
 	case in.err == errTooLarge:
-		return tooLarge(in.most)
+		return api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the message is larger than %d bytes", in.most)).Within(int64(in.most))
 	case in.err != nil:
 		p := api.NewProblem(api.InvalidBody, "the message cannot be read")
 		p.Cause = in.err
 		return p
-	case status.Code(err) == codes.ResourceExhausted:
-		return tooLarge(c.s.o.largest())
 	}
 	return err
 }
