@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"path"
 	"path/filepath"
@@ -41,8 +40,7 @@ type Node struct {
 	openEngine func(ctx context.Context, cfg shard.Config) (engine, error)
 
 	handler http.Handler
-	server  *http.Server
-	lis     net.Listener
+	servers servers
 
 	searches, writes, bulks *admit.Gate // places
 	scans                   *admit.Gate // places of lists of ids and of exports, which keep a snapshot as long as their caller reads
@@ -69,9 +67,6 @@ type Node struct {
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup // background work that Close waits for
 	opened chan struct{}  // closed when every index was opened or has failed to
-
-	done chan struct{} // closed when the HTTP server has ended
-	err  error         // why it ended by itself; set before done is closed
 
 	closeOnce sync.Once
 	closeErr  error
@@ -113,7 +108,7 @@ func New(cfg Config) (*Node, error) {
 		aggregations: admit.New(gateAggs, aggRoom*l.AggBytes, 0, 0),        // never waited for
 		aggBeyond:    admit.New(gateAggs, 1, l.SearchQueue, l.QueueWait),
 		slow:         obs.NewSlowLog(cfg.Log, cfg.SlowSearch, cfg.Metrics.SlowQueries),
-		opened:       make(chan struct{}), done: make(chan struct{}), chunkDocs: bulkChunkDocs,
+		opened:       make(chan struct{}), chunkDocs: bulkChunkDocs,
 	}
 	if b := cfg.Engine.FilterCacheBytes; b > 0 {
 		n.filters = exec.NewFilterCache(b)
@@ -129,6 +124,7 @@ func New(cfg Config) (*Node, error) {
 	n.catalog.node = n
 	n.memtables.node = n
 	n.drain.idle = make(chan struct{})
+	n.servers.done = make(chan struct{})
 	n.resolveMetrics()
 	if err := n.catalog.load(); err != nil {
 		n.cancel(err)
@@ -187,69 +183,20 @@ func (n *Node) indexDir(e catalogEntry) string { return path.Join(n.dir.path, in
 // Start binds the address, serves it, and begins to recover the indexes in the background: until all are there, /readyz
 // answers 503 and a call to an index that is not there yet waits for it. ctx bounds the start only.
 func (n *Node) Start(ctx context.Context) error {
-	if n.cfg.HTTPAddr != "" {
-		var lc net.ListenConfig
-		lis, err := lc.Listen(ctx, "tcp", n.cfg.HTTPAddr)
-		if err != nil {
-			return fmt.Errorf("listen on %s: %w", n.cfg.HTTPAddr, err)
-		}
-		n.lis = lis
-		n.server = &http.Server{
-			Handler: n.handler,
-			// The handler refuses what is over the limits, in words; this is where reading ends.
-			MaxHeaderBytes: 2 * (n.cfg.Limits.HeaderBytes + n.cfg.Limits.URLBytes),
-			// Bodies have a deadline that moves while bytes come and replies get theirs when they are ready, so that a long bulk
-			// load is not cut and a silent peer is.
-			ReadHeaderTimeout: 10 * time.Second,
-			IdleTimeout:       n.cfg.Limits.IdleTime,
-			ErrorLog:          slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
-		}
-		n.wg.Go(func() {
-			defer close(n.done)
-			if err := n.server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
-				n.err = fmt.Errorf("serve http on %s: %w", lis.Addr(), err)
-			}
-		})
+	if err := n.listen(ctx); err != nil {
+		return err
 	}
+	n.serveAll()
 	n.wg.Go(func() {
 		defer close(n.opened)
 		n.catalog.openAll(n.ctx)
+		n.servers.ready()
 	})
 	return nil
 }
 
-// Addr is the address that the node listens on, empty if it does not.
-func (n *Node) Addr() string {
-	if n.lis == nil {
-		return ""
-	}
-	return n.lis.Addr().String()
-}
-
-// address names the node in replies: where it listens, or its id.
-func (n *Node) address() string {
-	if a := n.Addr(); a != "" {
-		return a
-	}
-	return n.self.ID
-}
-
 // Handler answers the node's HTTP calls, for callers in the same process.
 func (n *Node) Handler() http.Handler { return n.handler }
-
-// Done is closed when the HTTP server has ended, by Close or by a failure that Err tells. It is never closed on a node that
-// does not listen.
-func (n *Node) Done() <-chan struct{} { return n.done }
-
-// Err is why the HTTP server ended by itself; nil before Done is closed and after Close.
-func (n *Node) Err() error {
-	select {
-	case <-n.done:
-		return n.err
-	default:
-		return nil
-	}
-}
 
 // Metrics is where the node counts.
 func (n *Node) Metrics() *obs.Metrics { return n.cfg.Metrics }
@@ -269,10 +216,8 @@ func (n *Node) close(ctx context.Context) error {
 	var errs []error
 	n.lameDuck(ctx)
 	n.drain.begin()
-	var late error
-	if n.server != nil {
-		late = n.server.Shutdown(ctx)
-	}
+	n.servers.leaving()
+	late := n.servers.shutdown(ctx)
 	if err := n.drain.wait(ctx); err != nil {
 		late = err
 	}
@@ -280,13 +225,11 @@ func (n *Node) close(ctx context.Context) error {
 		errs = append(errs, &DrainError{Calls: n.drain.underWay(), Cause: late})
 	}
 	n.cancel(errClosing)
-	if n.server != nil {
-		if late != nil {
-			n.lastWords(ctx)
-		}
-		if err := n.server.Close(); err != nil {
-			errs = append(errs, fmt.Errorf("close http: %w", err))
-		}
+	if late != nil {
+		n.lastWords(ctx)
+	}
+	if err := n.servers.close(); err != nil {
+		errs = append(errs, err)
 	}
 	<-n.drain.idle // what was interrupted ends soon
 	n.wg.Wait()
@@ -298,7 +241,7 @@ func (n *Node) close(ctx context.Context) error {
 func (n *Node) lastWords(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := n.server.Shutdown(ctx); err != nil {
+	if err := n.servers.shutdown(ctx); err != nil {
 		n.log.Debug("connections were busy to the end", "error", err)
 	}
 }
@@ -309,6 +252,7 @@ func (n *Node) lameDuck(ctx context.Context) {
 		return
 	}
 	n.drain.announce()
+	n.servers.leaving()
 	wait := time.NewTimer(n.cfg.LameDuck)
 	defer wait.Stop()
 	select {

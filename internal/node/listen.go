@@ -1,0 +1,377 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	shardv1 "github.com/weft-search/weft/api/shard/v1"
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/leaf/framed"
+	"github.com/weft-search/weft/internal/leaf/rpc"
+	"github.com/weft-search/weft/internal/wire/frame"
+)
+
+// Protocol is what a listener of a node speaks.
+type Protocol string
+
+// The protocols, by their names in "listening …".
+const (
+	HTTP  Protocol = "http"
+	GRPC  Protocol = "grpc"
+	Shard Protocol = "shard" // framed JSON
+)
+
+// protocols is the order in which listeners are bound and told.
+var protocols = [...]Protocol{HTTP, GRPC, Shard}
+
+// listening is one listener and what serves it.
+type listening struct {
+	protocol Protocol
+	lis      net.Listener
+	serve    func() error // returns when the server ends; nil or an error of closed marks an end in good order
+	closed   error
+	// shutdown stops accepting and waits for calls until ctx ends; close cuts off what is left. Either may be called after the other.
+	shutdown func(ctx context.Context) error
+	close    func() error
+}
+
+// servers are the listeners of a node.
+type servers struct {
+	list   []*listening
+	health *health.Server // of gRPC; nil without it
+	leaf   leaf.Leaf      // what the shard protocols serve; nil without them
+
+	end  sync.Once
+	done chan struct{} // closed when a server has ended
+	err  error         // why it ended by itself; set before done is closed
+}
+
+// listen binds every address that the config has and makes its server. Nothing is accepted yet. After an error nothing is bound.
+func (n *Node) listen(ctx context.Context) (err error) {
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, s := range n.servers.list {
+			err = errors.Join(err, s.lis.Close())
+		}
+		n.servers.list = nil
+	}()
+	for _, p := range protocols {
+		addr := map[Protocol]string{HTTP: n.cfg.HTTPAddr, GRPC: n.cfg.GRPCAddr, Shard: n.cfg.ShardAddr}[p]
+		if addr == "" {
+			continue
+		}
+		var lc net.ListenConfig
+		lis, err := lc.Listen(ctx, "tcp", addr)
+		if err != nil {
+			return fmt.Errorf("listen for %s on %s: %w", p, addr, err)
+		}
+		var s *listening
+		switch p {
+		case HTTP:
+			s = n.httpServer(lis)
+		case GRPC:
+			s = n.grpcServer(lis)
+		case Shard:
+			s = n.frameServer(lis)
+		}
+		s.protocol = p
+		n.servers.list = append(n.servers.list, s)
+	}
+	return nil
+}
+
+// serveAll accepts calls on every listener.
+func (n *Node) serveAll() {
+	for _, s := range n.servers.list {
+		n.wg.Go(func() {
+			err := s.serve()
+			n.servers.end.Do(func() {
+				if err != nil && !errors.Is(err, s.closed) {
+					n.servers.err = fmt.Errorf("serve %s on %s: %w", s.protocol, s.lis.Addr(), err)
+				}
+				close(n.servers.done)
+			})
+		})
+	}
+}
+
+func (n *Node) httpServer(lis net.Listener) *listening {
+	srv := &http.Server{
+		Handler: n.handler,
+		// The handler refuses what is over the limits, in words; this is where reading ends.
+		MaxHeaderBytes: 2 * (n.cfg.Limits.HeaderBytes + n.cfg.Limits.URLBytes),
+		// Bodies have a deadline that moves while bytes come and replies get theirs when they are ready, so that a long bulk
+		// load is not cut and a silent peer is.
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       n.cfg.Limits.IdleTime,
+		ErrorLog:          slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+	}
+	return &listening{
+		lis: lis, serve: func() error { return srv.Serve(lis) }, closed: http.ErrServerClosed,
+		shutdown: srv.Shutdown, close: srv.Close,
+	}
+}
+
+// servedLeaf is what the shard protocols serve.
+func (n *Node) servedLeaf() leaf.Leaf {
+	if n.servers.leaf == nil {
+		n.servers.leaf = n.Leaf()
+	}
+	return n.servers.leaf
+}
+
+// grpcServer serves shard gRPC. Its health service tells what /readyz does.
+func (n *Node) grpcServer(lis net.Listener) *listening {
+	l := n.cfg.Limits
+	srv := rpc.NewServer(n.servedLeaf(), rpc.ServerOptions{
+		MaxMessage: int(l.FrameBytes), Memory: max(l.RequestBytes, l.FrameBytes), MemoryWait: l.QueueWait, Calls: l.ShardCalls,
+		StallTime: l.BulkStall, Reflection: true,
+		Failed: func(call string, err error) { n.log.Error("shard gRPC call failed", "call", call, "error", err) },
+	})
+	draining, drain := context.WithCancel(context.Background())
+	g, h := srv.GRPC(grpc.ChainStreamInterceptor(endless(draining)))
+	for _, name := range []string{"", shardv1.Shard_ServiceDesc.ServiceName} {
+		h.SetServingStatus(name, healthpb.HealthCheckResponse_NOT_SERVING)
+	}
+	n.servers.health = h
+	m := n.cfg.Metrics
+	m.GaugeFunc("weft_shard_grpc_calls", "Calls of shard gRPC that are under way.", func() float64 { return float64(srv.Counters().Running) })
+	m.GaugeFunc("weft_shard_grpc_refused", "Calls of shard gRPC that were refused for want of room, since the start.", func() float64 { return float64(srv.Counters().Refused) })
+	m.GaugeFunc("weft_shard_grpc_stalled", "Calls of shard gRPC that were cut off for a peer that took or sent nothing, since the start.", func() float64 { return float64(srv.Counters().Stalled) })
+	lis = &boundedListener{Listener: lis, room: make(chan struct{}, l.ShardConns)}
+	return &listening{
+		lis: lis, serve: func() error { return g.Serve(lis) }, closed: grpc.ErrServerStopped,
+		shutdown: func(ctx context.Context) error {
+			drain()
+			stop := context.AfterFunc(ctx, g.Stop)
+			g.GracefulStop()
+			if stop() {
+				return nil
+			}
+			return context.Cause(ctx)
+		},
+		close: func() error {
+			drain()
+			g.Stop()
+			return nil
+		},
+	}
+}
+
+// frameServer serves framed JSON.
+func (n *Node) frameServer(lis net.Listener) *listening {
+	l := n.cfg.Limits
+	handler := framed.NewHandler(n.servedLeaf(), framed.HandlerOptions{MaxTimeout: l.SearchTimeout, MaxReply: int(l.FrameBytes)})
+	srv := &frame.Server{
+		Handler: handler.Handle,
+		Refuse:  framed.Refuse,
+		Admit: func(ctx context.Context, length int) (func(), error) {
+			place, err := n.memory.TryEnter(int64(length))
+			if err != nil {
+				return nil, n.problem(ctx, err)
+			}
+			return place.Release, nil
+		},
+		Panic: func(value any, stack []byte) {
+			n.cfg.Metrics.Panics.Inc()
+			n.log.Error("panic in request", "route", "frame", "panic", fmt.Sprint(value), "stack", string(stack))
+		},
+		Limits: frame.Limits{MaxConns: l.ShardConns, MaxFrame: int(l.FrameBytes), MaxReply: int(l.FrameBytes), Idle: frameIdle},
+	}
+	m := n.cfg.Metrics
+	for _, g := range []struct {
+		name, help string
+		read       func(s frame.ServerStats) float64
+	}{
+		{"connections", "Connections of framed JSON.", func(s frame.ServerStats) float64 { return float64(s.Open) }},
+		{"refused_connections", "Connections of framed JSON beyond those that are allowed, since the start.", func(s frame.ServerStats) float64 { return float64(s.Refused) }},
+		{"refused_frames", "Frames over the limit or without memory for them, since the start.", func(s frame.ServerStats) float64 { return float64(s.TooLong + s.NoMemory) }},
+		{"cut_connections", "Connections cut off for a peer that was slow in the middle of a frame, since the start.", func(s frame.ServerStats) float64 { return float64(s.Cut) }},
+	} {
+		m.GaugeFunc("weft_shard_frame_"+g.name, g.help, func() float64 { return g.read(srv.Stats()) })
+	}
+	return &listening{lis: lis, serve: func() error { return srv.Serve(lis) }, closed: frame.ErrServerClosed, shutdown: srv.Shutdown, close: srv.Close}
+}
+
+// frameIdle is how long a connection of framed JSON is kept between requests: longer than clients keep theirs, so that it is a client
+// that ends one, and never in the middle of a request.
+const frameIdle = 10 * time.Minute
+
+// endless is for the streams that end when their caller wants: those that watch the health of the server, and those of reflection. It
+// ends them when the server drains, which would wait for them to the end of its time.
+func endless(draining context.Context) grpc.StreamServerInterceptor {
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if strings.HasPrefix(info.FullMethod, "/"+shardv1.Shard_ServiceDesc.ServiceName+"/") {
+			return handler(srv, ss)
+		}
+		ctx, cancel := context.WithCancel(ss.Context())
+		defer cancel()
+		unhook := context.AfterFunc(draining, cancel)
+		defer unhook()
+		return handler(srv, &endingStream{ss, ctx})
+	}
+}
+
+// endingStream is a stream that ends with a context of its own.
+type endingStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *endingStream) Context() context.Context { return s.ctx }
+
+// RecvMsg waits for a message on a goroutine that ends with the stream, which ends when its handler has the error.
+func (s *endingStream) RecvMsg(m any) error {
+	got := make(chan error, 1)
+	go func() { got <- s.ServerStream.RecvMsg(m) }()
+	select {
+	case err := <-got:
+		return err
+	case <-s.ctx.Done():
+		return status.Error(codes.Unavailable, "the server is shutting down")
+	}
+}
+
+// ready tells the callers of shard gRPC that the node takes calls.
+func (s *servers) ready() {
+	if s.health == nil {
+		return
+	}
+	for _, name := range []string{"", shardv1.Shard_ServiceDesc.ServiceName} {
+		s.health.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
+	}
+}
+
+// leaving tells them that it will not for long, for good.
+func (s *servers) leaving() {
+	if s.health != nil {
+		s.health.Shutdown()
+	}
+}
+
+// shutdown stops accepting calls, and waits for those under way until ctx ends.
+func (s *servers) shutdown(ctx context.Context) error {
+	errs := make([]error, len(s.list))
+	var wg sync.WaitGroup
+	for i, srv := range s.list {
+		wg.Go(func() { errs[i] = srv.shutdown(ctx) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close cuts off what is left.
+func (s *servers) close() error {
+	var errs []error
+	for _, srv := range s.list {
+		if err := srv.close(); err != nil {
+			errs = append(errs, fmt.Errorf("close %s: %w", srv.protocol, err))
+		}
+	}
+	if s.leaf != nil {
+		errs = append(errs, s.leaf.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// boundedListener closes connections beyond a number at once: what a peer can make the server hold is then bounded.
+type boundedListener struct {
+	net.Listener
+	room chan struct{}
+}
+
+// Accept implements net.Listener.
+func (l *boundedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.room <- struct{}{}:
+			return &boundedConn{Conn: c, leave: sync.OnceFunc(func() { <-l.room })}, nil
+		default:
+			if err := c.Close(); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+type boundedConn struct {
+	net.Conn
+	leave func()
+}
+
+// Close implements net.Conn.
+func (c *boundedConn) Close() error {
+	err := c.Conn.Close()
+	c.leave()
+	return err
+}
+
+// Listener is where a node listens, and for what.
+type Listener struct {
+	Protocol Protocol
+	Addr     string // host:port
+}
+
+// Listeners are those of a node that was started, in the order HTTP, GRPC, Shard.
+func (n *Node) Listeners() []Listener {
+	out := make([]Listener, len(n.servers.list))
+	for i, s := range n.servers.list {
+		out[i] = Listener{s.protocol, s.lis.Addr().String()}
+	}
+	return out
+}
+
+// Addr is the address that the node listens on for HTTP, empty if it does not.
+func (n *Node) Addr() string {
+	for _, s := range n.servers.list {
+		if s.protocol == HTTP {
+			return s.lis.Addr().String()
+		}
+	}
+	return ""
+}
+
+// address names the node in replies: where it listens, or its id.
+func (n *Node) address() string {
+	for _, s := range n.servers.list {
+		return s.lis.Addr().String()
+	}
+	return n.self.ID
+}
+
+// Done is closed when a server has ended, by Close or by a failure that Err tells. It is never closed on a node that does not listen.
+func (n *Node) Done() <-chan struct{} { return n.servers.done }
+
+// Err is why a server ended by itself; nil before Done is closed and after Close.
+func (n *Node) Err() error {
+	select {
+	case <-n.servers.done:
+		return n.servers.err
+	default:
+		return nil
+	}
+}
