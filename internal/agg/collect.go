@@ -196,16 +196,16 @@ func (r *run) subs(n *node, rd *reader, key *keyer, g *group) error {
 				}
 			}
 		}
-		for _, c := range children {
+		for k, c := range children {
 			if c.rd == nil {
 				continue
 			}
 			use := &p
 			if c.set != nil {
 				q.reset()
-				for i, k := range p.idx {
-					if d := r.sel.doc(int(k)); int(d/64) < len(c.set) && c.set[d/64]>>(d%64)&1 != 0 {
-						q.add(k, p.slots[i])
+				for i, at := range p.idx {
+					if d := r.sel.doc(int(at)); int(d/64) < len(c.set) && c.set[d/64]>>(d%64)&1 != 0 {
+						q.add(at, p.slots[i])
 					}
 				}
 				use = &q
@@ -213,20 +213,22 @@ func (r *run) subs(n *node, rd *reader, key *keyer, g *group) error {
 			sel := &r.sel
 			for from := 0; from < docs && len(use.idx) > 0; {
 				// The documents are those of outer; inner may take several steps for them.
-				n := c.rd.read(b, sel, &inner)
+				took := c.rd.read(b, sel, &inner)
 				part := use
-				if from > 0 || n < docs {
-					part = use.between(from, from+n, &some)
+				if from > 0 || took < docs {
+					part = use.between(from, from+took, &some)
 				}
-				if err := c.c.add(&inner, part); err != nil {
-					return 0, err
+				if n.subs[k].step == nil || spare(&inner, part) {
+					if err := c.c.add(&inner, part); err != nil {
+						return 0, err
+					}
 				}
-				if from += n; from < docs {
+				if from += took; from < docs {
 					if sel != &left {
 						left.copy(sel)
 						sel = &left
 					}
-					left.drop(n)
+					left.drop(took)
 				}
 			}
 		}

@@ -70,3 +70,17 @@ func appendSpans(b []byte, spans []Span) []byte {
 	}
 	return append(b, ']')
 }
+
+// Unplaced returns a copy of specs without their places in the text that they were read from: for those who read a text that is not
+// the one a client wrote, so that errors carry no position in it.
+func Unplaced(specs []Spec) []Spec {
+	if specs == nil {
+		return nil
+	}
+	out := make([]Spec, len(specs))
+	for i, s := range specs {
+		s.pos, s.Aggs = 0, Unplaced(s.Aggs)
+		out[i] = s
+	}
+	return out
+}

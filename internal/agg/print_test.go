@@ -1,6 +1,7 @@
 package agg
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -95,6 +96,20 @@ func TestAppendSpecsOfLists(t *testing.T) {
 		}
 		if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Spec{})); d != "" {
 			t.Errorf("%s: %s", text, d)
+		}
+	}
+}
+
+func TestUnplaced(t *testing.T) {
+	specs, err := ParseJSON([]byte(`{"a":{"kind":"terms","field":"t","aggs":{"b":{"kind":"stats","field":"t"}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range [][]Spec{specs, Unplaced(specs)} {
+		_, err := Bind(list, testSchema(), Options{})
+		e, ok := errors.AsType[*SpecError](err)
+		if !ok || (e.Position >= 0) != (&list[0] == &specs[0]) {
+			t.Errorf("%+v", e)
 		}
 	}
 }

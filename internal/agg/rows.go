@@ -360,6 +360,34 @@ func (p *pairs) between(from, end int, to *pairs) *pairs {
 	return to
 }
 
+// spare puts a value that counts in the place of those of the documents that p leaves out, so that no step is found too small for a
+// value that is not counted. It returns false when no value counts.
+func spare(r *rows, p *pairs) bool {
+	at := slices.IndexFunc(p.idx, func(d uint16) bool { return len(r.of(int(d))) > 0 })
+	if at < 0 {
+		return false
+	}
+	good := r.of(int(p.idx[at]))[0]
+	docs := len(r.vals)
+	if r.starts != nil {
+		docs = len(r.starts) - 1
+	}
+	next := 0
+	for d := range docs {
+		for next < len(p.idx) && int(p.idx[next]) < d {
+			next++
+		}
+		if next < len(p.idx) && int(p.idx[next]) == d {
+			continue
+		}
+		vals := r.of(d)
+		for i := range vals {
+			vals[i] = good
+		}
+	}
+	return true
+}
+
 // product counts the pairs of a bucket and a key that each document makes for the aggregations in the buckets of n. A document with
 // many values in many buckets makes their product, which neither its size nor that of the state bounds. Documents are counted one by
 // one, so that whether the limit is met does not depend on what else is in their leaf.

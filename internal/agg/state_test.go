@@ -131,6 +131,36 @@ func TestExtremeNumbersAreExact(t *testing.T) {
 	}
 }
 
+// A histogram in buckets is not refused for values that it does not count: those of documents without a bucket, or that its filter
+// leaves out.
+func TestStepsAreHeldAgainstCountedValuesOnly(t *testing.T) {
+	for _, bad := range []func(d *doc){
+		func(d *doc) { d.text = nil },          // no bucket
+		func(d *doc) { d.id, d.text = 3, nil }, // no bucket, and left out by the filter
+		func(d *doc) { d.id = 3 },
+	} {
+		for _, values := range [][]float64{{math.MaxFloat64}, {-math.MaxFloat64, math.MaxFloat64}} {
+			docs := ints(1, 2, 3)
+			for i := range docs {
+				docs[i].id, docs[i].text, docs[i].nums[fF] = 2*i, []string{"x"}, []uint64{schema.EncodeF64(float64(i))}
+			}
+			bad(&docs[1])
+			docs[1].nums[fF] = nil
+			for _, v := range values {
+				docs[1].nums[fF] = append(docs[1].nums[fF], schema.EncodeF64(v))
+			}
+			s, err := run1(t, `{"a":{"kind":"terms","field":"t","aggs":{"h":{"kind":"histogram","field":"f.x","interval":2,"filter":"mod 2"}}}}`, docs, Options{})
+			if err != nil {
+				t.Errorf("%+v: %v", docs[1], err)
+				continue
+			}
+			if got := string(answerOf(s)); !strings.Contains(got, `{"h":{"buckets":[{"key":0,"count":1},{"key":2,"count":1}]}}`) {
+				t.Errorf("%+v: %s", docs[1], got)
+			}
+		}
+	}
+}
+
 func TestDatesBeforeAndAfterTheCalendar(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for unit, st := range units {
