@@ -10,17 +10,15 @@ import (
 
 // prober looks at the state of a connection without consuming its input.
 type prober struct {
-	raw     syscall.RawConn
-	wrapped bool
-	peek    func(fd uintptr) bool // made once: a closure for each look would be an allocation
-	one     [1]byte
-	n       int
-	err     error
+	raw  syscall.RawConn
+	peek func(fd uintptr) bool // made once: a closure for each look would be an allocation
+	one  [1]byte
+	n    int
+	err  error
 }
 
 func (p *prober) init(nc net.Conn) {
-	below, wrapped := unwrap(nc)
-	sc, ok := below.(syscall.Conn)
+	sc, ok := unwrap(nc).(syscall.Conn)
 	if !ok {
 		return
 	}
@@ -28,7 +26,7 @@ func (p *prober) init(nc net.Conn) {
 	if err != nil {
 		return
 	}
-	p.raw, p.wrapped = raw, wrapped
+	p.raw = raw
 	p.peek = func(fd uintptr) bool {
 		for {
 			p.n, _, p.err = syscall.Recvfrom(int(fd), p.one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
@@ -39,7 +37,8 @@ func (p *prober) init(nc net.Conn) {
 	}
 }
 
-// look must not be called while someone reads from the connection, nor after its read deadline.
+// look tells the state. Under TLS, waiting may be a record that carries no data; between a reply and the next request the only usual one is the
+// notice that the peer closes. It must not be called while someone reads from the connection, nor after its read deadline.
 func (p *prober) look() liveness {
 	if p.raw == nil {
 		return unknown
@@ -52,8 +51,6 @@ func (p *prober) look() liveness {
 		return quiet
 	case p.err != nil || p.n == 0:
 		return dead
-	case p.wrapped:
-		return unknown // a record that is no data for us, perhaps
 	}
 	return waiting
 }

@@ -92,22 +92,21 @@ func (b *buffer) adopt(answer []byte) {
 	}
 }
 
-// unwrap returns the connection below those that wrap another, as that of TLS does, and whether there was one.
-func unwrap(nc net.Conn) (net.Conn, bool) {
-	wrapped := false
+// unwrap returns the connection below those that wrap another, as that of TLS does.
+func unwrap(nc net.Conn) net.Conn {
 	for {
 		w, ok := nc.(interface{ NetConn() net.Conn })
 		if !ok {
-			return nc, wrapped
+			return nc
 		}
-		nc, wrapped = w.NetConn(), true
+		nc = w.NetConn()
 	}
 }
 
 // reset closes a connection in the hardest way it has: TCP drops what is unsent and tells the peer by a reset, so that the peer learns
 // at once that nobody waits. Its error is of no use to anyone: the connection is gone either way.
 func reset(nc net.Conn) {
-	below, _ := unwrap(nc)
+	below := unwrap(nc)
 	if l, ok := below.(interface{ SetLinger(sec int) error }); ok {
 		if l.SetLinger(0) != nil {
 			nc.Close()
