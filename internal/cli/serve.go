@@ -59,11 +59,19 @@ func checkAddress(addr string) error {
 	return nil
 }
 
+// addresses are what a node listens on; empty: not at all.
+type addresses struct{ http, grpc, shard string }
+
 // config checks the flags and makes the node's settings of them. It opens nothing.
-func (f *serverFlags) config(io *IO, log *slog.Logger, http, dir string) (node.Config, error) {
+func (f *serverFlags) config(io *IO, log *slog.Logger, at addresses, dir string) (node.Config, error) {
 	const mib = 1 << 20
-	if err := checkAddress(http); err != nil {
-		return node.Config{}, usage(fmt.Errorf("--http: %w", err))
+	for _, a := range []struct{ flag, addr string }{{"--http", at.http}, {"--grpc", at.grpc}, {"--shard-port", at.shard}} {
+		if a.addr == "" {
+			continue
+		}
+		if err := checkAddress(a.addr); err != nil {
+			return node.Config{}, usage(fmt.Errorf("%s: %w", a.flag, err))
+		}
 	}
 	switch {
 	case !(f.MemtableMB >= leastMemtable) || f.MemtableMB > mostMemtable:
@@ -99,14 +107,14 @@ func (f *serverFlags) config(io *IO, log *slog.Logger, http, dir string) (node.C
 		filters = -1
 	}
 	return node.Config{
-		DataDir: dir, HTTPAddr: http, Version: versionOf(io.Version).Version, Log: log, SlowSearch: slow, LameDuck: f.LameDuck,
+		DataDir: dir, HTTPAddr: at.http, GRPCAddr: at.grpc, ShardAddr: at.shard, Version: versionOf(io.Version).Version, Log: log, SlowSearch: slow, LameDuck: f.LameDuck,
 		Limits: node.Limits{Searches: f.MaxSearches, Writes: f.MaxWrites, Bulks: f.MaxBulks, RequestBytes: f.RequestMB * mib},
 		Engine: node.Engine{MemtableBytes: int64(f.MemtableMB * mib), MergeBytesPerSec: merge, FilterCacheBytes: filters},
 	}, nil
 }
 
-// serve runs a node until ctx ends or it fails, and calls ready, if not nil, in between. It prints a line for the listener once it
-// is bound. What ready returns ends the node.
+// serve runs a node until ctx ends or it fails, and calls ready, if not nil, in between. It prints a line for each listener once all
+// are bound. What ready returns ends the node.
 func (f *serverFlags) serve(ctx context.Context, io *IO, cfg node.Config, ready func(ctx context.Context, addr string) error) (err error) {
 	n, err := node.New(cfg)
 	if err != nil {
@@ -123,7 +131,9 @@ func (f *serverFlags) serve(ctx context.Context, io *IO, cfg node.Config, ready 
 	if err := n.Start(ctx); err != nil {
 		return err
 	}
-	say(io.Stdout, "listening http %s\n", n.Addr())
+	for _, l := range n.Listeners() {
+		say(io.Stdout, "listening %s %s\n", l.Protocol, l.Addr)
+	}
 	done := make(chan error, 1)
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -167,26 +177,34 @@ func dropCanceled(err error) error {
 }
 
 type nodeCmd struct {
-	HTTP    string `required:"" name:"http" placeholder:"ADDR" help:"Address to serve HTTP on, host:port; port 0 picks a free one."`
-	DataDir string `required:"" placeholder:"DIR" help:"Folder that holds the indexes. It is made if absent; one process at a time may use it."`
+	HTTP       string `name:"http" placeholder:"ADDR" help:"Address to serve HTTP on, host:port; port 0 picks a free one."`
+	GRPC       string `name:"grpc" placeholder:"ADDR" help:"Address to serve shard gRPC on."`
+	ShardPort  string `name:"shard-port" placeholder:"ADDR" help:"Address to serve framed JSON on, the protocol of coordinators. It has no access control: keep it on a private network."`
+	MaxFrameMB int64  `group:"limits" name:"max-frame-mb" default:"64" help:"Longest frame of framed JSON, and longest document or piece of a bulk load over shard gRPC, in MiB."`
+	DataDir    string `required:"" placeholder:"DIR" help:"Folder that holds the indexes. It is made if absent; one process at a time may use it."`
 	serverFlags
 }
 
 // Help is shown below the usage line.
 func (*nodeCmd) Help() string {
 	return `Serves every index in the data folder until it is told to end (SIGINT or SIGTERM); a second signal ends it at once. Writes are
-on disk when they are acknowledged, so neither loses anything. Prints "listening http ADDR" once it takes connections; /readyz
-answers 200 once all indexes are open.
+on disk when they are acknowledged, so neither loses anything. At least one of --http, --grpc and --shard-port is needed; what is
+not given is not served. Prints "listening http ADDR" (or grpc, shard) for each once all of them take connections; /readyz answers
+200, and the health service of gRPC SERVING, once all indexes are open.
 
 Examples:
   weft node --http 127.0.0.1:7700 --data-dir /var/lib/weft
-  weft node --http 0.0.0.0:7700 --data-dir data --memtable-mb 256 --log-level warn`
+  weft node --http 127.0.0.1:7700 --shard-port 127.0.0.1:7800 --data-dir data
+  weft node --grpc 10.0.0.5:7701 --data-dir data --memtable-mb 256 --log-level warn`
 }
+
+// mostFrame bounds --max-frame-mb: the length of a frame is a 32-bit number, and a frame stands in memory whole.
+const mostFrame = 1024
 
 // Run serves.
 func (n *nodeCmd) Run(ctx context.Context, glob *globals, io *IO) error {
-	if n.HTTP == "" {
-		return usage(errors.New("nothing to serve: give an address with --http"))
+	if n.HTTP == "" && n.GRPC == "" && n.ShardPort == "" {
+		return usage(errors.New("nothing to serve: give an address with --http, --grpc or --shard-port"))
 	}
 	log, err := glob.logger(io)
 	if err != nil {
@@ -195,10 +213,14 @@ func (n *nodeCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 	if n.DataDir == "" {
 		return usage(errors.New("--data-dir is empty"))
 	}
-	cfg, err := n.config(io, log, n.HTTP, kong.ExpandPath(n.DataDir))
+	if n.MaxFrameMB < 1 || n.MaxFrameMB > mostFrame {
+		return usage(fmt.Errorf("--max-frame-mb: %d is not between 1 and %d", n.MaxFrameMB, mostFrame))
+	}
+	cfg, err := n.config(io, log, addresses{n.HTTP, n.GRPC, n.ShardPort}, kong.ExpandPath(n.DataDir))
 	if err != nil {
 		return err
 	}
+	cfg.Limits.FrameBytes = n.MaxFrameMB << 20
 	return n.serve(ctx, io, cfg, nil)
 }
 
@@ -234,7 +256,7 @@ func (d *devCmd) Run(ctx context.Context, glob *globals, io *IO) (err error) {
 	if dir != "" {
 		dir = kong.ExpandPath(dir)
 	}
-	cfg, err := d.config(io, log, d.HTTP, dir)
+	cfg, err := d.config(io, log, addresses{http: d.HTTP}, dir)
 	if err != nil {
 		return err
 	}
