@@ -354,6 +354,60 @@ func TestCanaryEvictedUnderWay(t *testing.T) {
 	})
 }
 
+// TestCanaryOfAnEarlierTimeSettlesNothing: a class that was forgotten and crashed again is not settled by a canary from before.
+func TestCanaryOfAnEarlierTimeSettlesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, c := newFleet(2), NewCanary(CanaryOptions{Classes: 1})
+		root := f.coordinator(t, c, pages{})
+		var wg sync.WaitGroup
+		call := func() {
+			wg.Go(func() {
+				if _, err := root.Call(t.Context(), 1); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		c.crash(1, 0)
+		f.set(0, 1, stubOptions{after: time.Second})
+		call()
+		c.crash(2, 0)
+		c.crash(1, 1)
+		f.set(1, 1, stubOptions{after: time.Minute})
+		call()
+		wantAsked(t, f, 2, 0, 1)
+		f.set(1, 1, stubOptions{})
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		wantAsked(t, f, 1, 1) // the rest of the first
+		call()                // waits for the second
+		wantAsked(t, f, 0)
+		wg.Wait()
+	})
+}
+
+// TestCanaryCountsThoseThatWaited: every fan-out without a crash is a success, not only that whose canary it was.
+func TestCanaryCountsThoseThatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, c := newFleet(2), NewCanary(CanaryOptions{Clear: 3})
+		root := f.coordinator(t, c, pages{})
+		c.crash(1, 0)
+		f.set(0, 1, stubOptions{after: time.Second})
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if _, err := root.Call(t.Context(), 1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if c.Suspect(1) {
+			t.Error("still suspect")
+		}
+	})
+}
+
 // TestCanarySkipsAndEmptyFleets: a canary is never a shard that is skipped, and with no shard to ask there is nothing to fear.
 func TestCanarySkipsAndEmptyFleets(t *testing.T) {
 	f, c := newFleet(3), NewCanary(CanaryOptions{})

@@ -447,6 +447,19 @@ func TestCallContextThatNobodyAskedEnds(t *testing.T) {
 	}
 }
 
+// TestSharedContextEnds: nothing stays registered with the caller's context, nor any timer.
+func TestSharedContextEnds(t *testing.T) {
+	f := newFan(t.Context(), 3, ScatterOptions{Budget: Budget{Total: time.Hour}}, func(ctx context.Context, _ int) (int, error) {
+		return 0, ctx.Err()
+	})
+	f.one(1, f.budget)
+	alone := f.shared
+	f.rest()
+	if alone.Err() == nil || f.shared == alone || f.shared.Err() == nil || !f.g.Complete() {
+		t.Fatal(alone.Err(), f.shared.Err(), f.g.Errs)
+	}
+}
+
 func TestCallContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
