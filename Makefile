@@ -2,7 +2,7 @@
 GO ?= go
 TEST_TIMEOUT ?= 20m
 
-.PHONY: help build demo test short race invariants lint fmt gen fuzz bench bench-aggs bench-vectors bench-kernels bench-check quality crash check clean
+.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-check quality crash check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ fmt: ## format
 
 gen: ## make generated code again
 	$(GO) generate ./...
+
+gen-check: ## what is generated is what its sources make, and the wire has not changed (builds buf: minutes at first)
+	WEFT_GEN_CHECK=1 $(GO) test -count=1 -run TestGenerated ./api
 
 FUZZTIME ?= 5s
 # go test now and then calls the end of the time a failure, "context deadline exceeded", without an input that fails: then it is run again.

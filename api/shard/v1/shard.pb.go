@@ -2149,7 +2149,7 @@ func (x *AggregateRequest) GetValues() []string {
 type AggregateReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
-	State         []byte                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`      // partial state of specs in the wire form of package internal/agg, at most 128 MiB; empty without specs
+	State         []byte                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`      // partial state of specs in the wire form of package internal/agg, at most 128 MiB; may be empty without specs
 	Values        []*FieldValues         `protobuf:"bytes,3,rep,name=values,proto3" json:"values,omitempty"`    // for each of the values asked for, in their order; 1,048,576 values in all at most
 	Docs          uint64                 `protobuf:"varint,4,opt,name=docs,proto3" json:"docs,omitempty"`       // live documents of the shard
 	Matched       uint64                 `protobuf:"varint,5,opt,name=matched,proto3" json:"matched,omitempty"` // documents that the aggregations are over

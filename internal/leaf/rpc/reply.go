@@ -239,7 +239,7 @@ func packAggregateReply(r *leaf.AggregateReply) *pb.AggregateReply {
 
 func unpackAggregateReply(m *pb.AggregateReply, req *leaf.AggregateRequest, o agg.Options) (*leaf.AggregateReply, error) {
 	r := &leaf.AggregateReply{Meta: unpackMeta(m.Meta), Docs: m.Docs, Matched: m.Matched}
-	if len(req.Specs) > 0 {
+	if len(req.Specs) > 0 || len(m.State) > 0 {
 		var err error
 		if r.State, err = agg.Decode(req.Specs, o, m.State); err != nil {
 			return nil, fmt.Errorf("state: %w", err)
