@@ -296,7 +296,7 @@ func (c *leafCall) aggregate(v *view, req *leaf.AggregateRequest) (*leaf.Aggrega
 	if prob != nil {
 		return nil, prob
 	}
-	w, err := v.bindAggs("aggs", req.Specs, agg.Options{AllowUnknown: true})
+	w, err := v.bindAggs("aggs", agg.Unplaced(req.Specs), agg.Options{AllowUnknown: true})
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ type Node interface {
 	Running() int
 	// Waiting counts the calls that wait for a place of the kind.
 	Waiting(kind Place) int
-	// Occupy takes every place of the kind, so that calls wait, until release is called.
+	// Occupy takes every place of the kind, so that calls wait, until release is called. Calling that again does nothing.
 	Occupy(t testing.TB, kind Place) (release func())
 }
 
@@ -40,7 +40,7 @@ const (
 	Searches Place = iota
 	Writes
 	Bulks
-	Scans // of IDs and Export
+	Scans // of IDs and Export; 32 calls may wait for one
 )
 
 // Wire says what the way between the leaf and the node cannot carry. The zero value is a way that carries everything.
@@ -52,24 +52,29 @@ type Wire struct {
 	Buffered bool
 	// NoNodeID: the reply to a ping does not name the node.
 	NoNodeID bool
+	// NoBegun: that a call has got its place is not told before its answer.
+	NoBegun bool
 }
 
 // Run runs the suite. env makes a leaf with a fresh node of its own, with Limits as node.Config has them by default; what it starts
 // ends with t.
 func Run(t *testing.T, env func(t *testing.T) Env) {
-	t.Run("Ping", func(t *testing.T) { testPing(t, env(t)) })
-}
-
-func testPing(t *testing.T, e Env) {
-	got, err := e.Leaf.Ping(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := e.Node.Leaf().Ping(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Node != want.Node && (!e.Wire.NoNodeID || got.Node != "") {
-		t.Errorf("node %q, want %q", got.Node, want.Node)
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T, e Env)
+	}{
+		{"Read", testRead},
+		{"Lists", testLists},
+		{"Large", testLarge},
+		{"Errors", testErrors},
+		{"Limits", testLimits},
+		{"Writes", testWrites},
+		{"Bulk", testBulk},
+		{"Waiting", testWaiting},
+		{"Refused", testRefused},
+		{"Cancelled", testCancelled},
+		{"Close", testClose},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, env(t)) })
 	}
 }
