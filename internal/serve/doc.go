@@ -37,7 +37,7 @@
 // Results go into slices made beforehand, one element for each shard, so that the fan-out needs no lock and no channel: goroutines draw
 // the next shard by an atomic counter, and the caller's goroutine is one of them. The number of allocations does not depend on the
 // number of shards, but for leaves that wait for their context or derive from it: such a call gets a cancelable context of its own when
-// it first asks. A goroutine for each shard and a context for each call (the way of an error group) was the alternative: it costs five
+// it first asks. So does a call that waited for its turn, where a Share below 1 gives it a deadline of its own. A goroutine for each shard and a context for each call (the way of an error group) was the alternative: it costs five
 // allocations and the lock of the parent context for each shard, also where the leaf is in this process and has its answer at hand.
 //
 // Sub-packages: hedging of slow calls, choice among replicas, live latencies, result caches, and a simulation of all of it.

@@ -630,8 +630,8 @@ func scatterAllocs(n int, o ScatterOptions, leaf LeafFunc[int, int]) float64 {
 	return least
 }
 
-// TestScatterAllocs states the bound: a fan-out makes at most 16 allocations, however many leaves there are, and two more for
-// each leaf that waits for its context or derives from it.
+// TestScatterAllocs states the bound: a fan-out makes at most 16 allocations, however many leaves there are, four more for each leaf
+// that waits for its context or derives from it, and six more for each that starts later with a deadline of its own.
 func TestScatterAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
@@ -659,6 +659,9 @@ func TestScatterAllocs(t *testing.T) {
 	}
 	if got := scatterAllocs(100, ScatterOptions{Budget: budget}, waits); got > 16+4*100 {
 		t.Errorf("with leaves that wait: %v allocations", got)
+	}
+	if got := scatterAllocs(100, ScatterOptions{Budget: Budget{Share: 0.5}, Parallel: 2}, answers); got > 16+6*100 {
+		t.Errorf("with deadlines of their own: %v allocations", got)
 	}
 }
 
