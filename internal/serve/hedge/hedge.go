@@ -27,6 +27,7 @@ package hedge
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -193,7 +194,7 @@ func (r *run[R]) do(now time.Time) (R, error) {
 	r.mu.Lock()
 	first := r.send(First, now)
 	if r.delay > 0 {
-		r.arm(now, r.delay)
+		r.arm(now, r.next())
 	}
 	for r.delay <= 0 && r.hedges > 0 && r.more() {
 		r.hedges--
@@ -347,15 +348,22 @@ func (r *run[R]) ended(s sent, v R, err error) (next sent, ok bool) {
 	return next, ok
 }
 
-// next is the delay of a hedge after the attempt sent last.
+// next is the delay of a hedge after the attempt that is sent now, or of the first look at the budget if that is sooner.
 func (r *run[R]) next() time.Duration {
 	if r.calls == nil {
 		return r.delay
 	}
 	if d := r.calls.current(); d > 0 {
-		return d
+		return min(d, r.patience(r.lastSent))
 	}
 	return r.delay
+}
+
+// patience is for how long a call that waits for the budget does not look at it again. The budget may soon allow what it did not when
+// the timer was set, and where slow calls are rare, an empty budget asks for the latency of a slow one: a call that slept until then
+// would be as slow itself. It grows with the wait, so that many that wait at an empty budget do not keep each other busy.
+func (r *run[R]) patience(now time.Time) time.Duration {
+	return max(r.calls.look(), now.Sub(r.lastSent)/2, time.Millisecond)
 }
 
 // crashes counts errors that say that the request may have brought the replica down.
@@ -442,26 +450,26 @@ func (r *run[R]) fired() (s sent, ok bool) {
 		return s, false
 	}
 	now := time.Now()
-	if r.calls != nil && !now.Before(r.due) {
-		// What the budget allows may have changed since the timer was set.
-		if due := r.lastSent.Add(r.next()); due.After(r.due) {
-			r.due = due
-		}
-	}
 	if now.Before(r.due) {
 		r.timer.Reset(r.due.Sub(now))
 		return s, false
 	}
-	if r.calls != nil && !r.calls.policy.hedge() {
-		if !r.denied {
-			r.denied = true
-			r.calls.policy.hedgesDenied.Add(1)
+	if r.calls != nil {
+		// What the budget allows may have changed since the timer was set.
+		left := r.calls.current() - now.Sub(r.lastSent)
+		if left <= 0 && !r.calls.policy.hedge() {
+			if !r.denied {
+				r.denied = true
+				r.calls.policy.hedgesDenied.Add(1)
+			}
+			left = math.MaxInt64
 		}
-		// The call that waits longest needs it most: it asks again, when it has waited twice as long, so that many that wait at an
-		// empty budget do not keep each other busy asking.
-		r.due = now.Add(max(r.next(), now.Sub(r.lastSent)))
-		r.timer.Reset(r.due.Sub(now))
-		return s, false
+		if left > 0 {
+			left = min(left, r.patience(now))
+			r.due = now.Add(left)
+			r.timer.Reset(left)
+			return s, false
+		}
 	}
 	r.hedges--
 	s = r.send(Backup, now)

@@ -87,8 +87,11 @@ type Class struct {
 // ran dry at the start of one was spent on whoever came first, not on whoever waits longest. And where more calls than 5 % are slow
 // the 95th percentile is itself slow, and waiting for it leaves the budget unused when it is needed most. So the quantile follows the
 // bucket: the fraction of calls that is to be hedged goes with the square of what it holds, from none to four times 1 - Quantile,
-// which is once 1 - Quantile when it is half full, and the bucket settles where demand equals supply. A call that finds no token asks again when it has waited twice as long. Rejected: a fixed
-// quantile with a hard stop (the above), and a controller that integrates, which has a time constant to tune and lags behind a burst.
+// which is once 1 - Quantile when it is half full, and the bucket settles where demand equals supply. A call that waits for more than
+// most asks again and again, at growing distances, whether the bucket now allows what it did not. Rejected: a fixed quantile with a hard
+// stop (the above); a timer set once for the delay of the moment, for where slow calls are rare the delay of an empty bucket is the
+// latency of a slow one, and the call slept through the tokens that came in time; and a controller that integrates, which has a time
+// constant to tune and lags behind a burst.
 type Policy struct {
 	o       PolicyOptions
 	hedges  bucket
@@ -179,6 +182,9 @@ func (p *Policy) Stats() Stats {
 // tails are the parts of 1 - Quantile for which a delay is kept, from a full budget to an empty one.
 var tails = [...]float64{4, 3.5, 3, 2.5, 2, 1.75, 1.5, 1.25, 1, 0.75, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02}
 
+// lookLevel is the place in tails of 2: twice as many calls look at the budget as it is made for.
+const lookLevel = 4
+
 // Calls is the live state of one class: its latencies and the delays that follow from them. Safe for concurrent use.
 type Calls struct {
 	policy *Policy
@@ -220,6 +226,9 @@ func (c *Calls) current() time.Duration {
 	}
 	return time.Duration(c.delays[level].Load())
 }
+
+// look is after how long, as of the last refresh, a call that waits looks at the budget though its delay be longer.
+func (c *Calls) look() time.Duration { return time.Duration(c.delays[lookLevel].Load()) }
 
 // delay is current, after a refresh if one is due. One caller makes it; others take the old delays meanwhile.
 func (c *Calls) delay(now time.Time) time.Duration {

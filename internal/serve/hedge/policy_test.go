@@ -232,10 +232,40 @@ func TestDeniedCallAsksAgain(t *testing.T) {
 		if got, err := Do(t.Context(), c, 2, DoOptions{}, f.call); got != 1 || err != nil {
 			t.Errorf("replica %d, %v", got, err)
 		}
-		// Half a token came with the call itself: refused at 10 and 20 ms, asked again at 40.
-		f.expect(t, "0 0s-41ms overtaken", "1 40ms-41ms answered")
+		// Half a token came with the call itself: refused at 10 and 20 ms, asked again at 30.
+		f.expect(t, "0 0s-31ms overtaken", "1 30ms-31ms answered")
 		if s := p.Stats(); s.HedgesDenied != 1 || s.Hedges != 2 {
 			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// Where one call in a hundred is slow, an empty budget asks for the latency of a slow one. A call must not sleep until then when the
+// budget is filled before.
+func TestNoCallSleepsThroughABudgetThatFills(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPolicy(PolicyOptions{})
+		c := p.Calls(Class{Name: "search", Safe: true})
+		for i := range 1000 {
+			took := 10 * ms
+			if i%100 == 0 {
+				took = time.Second
+			}
+			c.digest.Record(time.Now(), took)
+		}
+		for p.hedge() {
+		}
+		if d := c.Delay(); d < time.Second {
+			t.Errorf("with no budget the delay is %v", d)
+		}
+		filled := 40 * ms
+		time.AfterFunc(filled, func() { p.hedges.tokens.Store(p.hedges.full) })
+		f := newFleet(plan{work: time.Second}, plan{work: ms})
+		if got, err := Do(t.Context(), c, 2, DoOptions{}, f.call); got != 1 || err != nil {
+			t.Errorf("replica %d, %v", got, err)
+		}
+		if sent := f.events[1].sent; sent < filled || sent > filled*3/2+ms {
+			t.Errorf("sent at %v, and there was budget at %v", sent, filled)
 		}
 	})
 }
