@@ -147,7 +147,7 @@ func (n *Node) resolveMetrics() {
 		n.stages[s] = m.Stage(s)
 	}
 	for op, name := range leafRoutes {
-		n.leafRoutes[op] = m.Route(name)
+		n.leafRoutes[op] = m.ShardCall(name)
 	}
 	n.documents.indexed, n.documents.rejected, n.documents.deleted = m.Documents("indexed"), m.Documents("rejected"), m.Documents("deleted")
 	for _, g := range []struct {

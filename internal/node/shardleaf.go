@@ -45,8 +45,8 @@ const (
 
 // leafRoutes are the names of the methods in metrics and logs.
 var leafRoutes = [leafOps]string{
-	"leaf_ping", "leaf_info", "leaf_docs", "leaf_search", "leaf_stats", "leaf_agg", "leaf_knn", "leaf_ids", "leaf_export", "leaf_has",
-	"leaf_delete_many", "leaf_index", "leaf_bulk",
+	"ping", "info", "docs", "search", "stats", "agg", "knn", "ids", "export", "has",
+	"delete_many", "index", "bulk",
 }
 
 // shardLeaf is the node as a leaf of a serving tree.
@@ -91,12 +91,12 @@ func callLeaf[R any](ctx context.Context, l *shardLeaf, op leafOp, index string,
 	defer func() {
 		if p := recover(); p != nil {
 			n.cfg.Metrics.Panics.Inc()
-			n.log.Error("panic in request", "request_id", id, "route", leafRoutes[op], "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			n.log.Error("panic in request", "request_id", id, "call", leafRoutes[op], "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			reply, err = nil, &api.Problem{Code: api.Internal, Detail: "the server failed; its log has more under the request id", RequestID: id}
 			status = http.StatusInternalServerError
 		}
 		took := seen.End(status)
-		n.log.LogAttrs(ctx, slog.LevelDebug, "request", slog.String("route", leafRoutes[op]), slog.Int("status", status),
+		n.log.LogAttrs(ctx, slog.LevelDebug, "request", slog.String("call", leafRoutes[op]), slog.Int("status", status),
 			slog.Duration("took", took), slog.String("request_id", id))
 	}()
 	ctx, cancel := context.WithCancelCause(obs.WithRequestID(ctx, id))
@@ -217,7 +217,7 @@ func (c *leafCall) metaAfter(after leaf.Snapshot) leaf.Meta {
 
 // searched counts the stages of a call that searches, and logs a slow one.
 func (c *leafCall) searched(op leafOp, outcome string, attrs ...slog.Attr) {
-	c.node.recordSearch(c.ctx, c.watch, append(attrs, slog.String("route", leafRoutes[op]), slog.String("index", c.name), slog.String("outcome", outcome))...)
+	c.node.recordSearch(c.ctx, c.watch, append(attrs, slog.String("call", leafRoutes[op]), slog.String("index", c.name), slog.String("outcome", outcome))...)
 }
 
 // upTo ends a stage that a call may come back to: the time since the last lap is added to the lap of that name.

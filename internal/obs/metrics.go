@@ -20,9 +20,14 @@ type Metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	inFlight *prometheus.GaugeVec
-	refused  *prometheus.CounterVec
-	stages   *prometheus.HistogramVec
-	docs     *prometheus.CounterVec
+
+	shardCalls    *prometheus.CounterVec
+	shardSeconds  *prometheus.HistogramVec
+	shardInFlight *prometheus.GaugeVec
+
+	refused *prometheus.CounterVec
+	stages  *prometheus.HistogramVec
+	docs    *prometheus.CounterVec
 
 	// Panics counts requests that ended in a recovered panic.
 	Panics Counter
@@ -60,6 +65,15 @@ func NewMetrics(version string) *Metrics {
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weft_http_requests_in_flight", Help: "HTTP requests being served.",
 		}, []string{"route"}),
+		shardCalls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weft_shard_calls_total", Help: "Calls of the shard protocols by call and status code.",
+		}, []string{"call", "code"}),
+		shardSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "weft_shard_call_seconds", Help: "Time from the arrival of a call to its answer.", Buckets: latencyBuckets,
+		}, []string{"call"}),
+		shardInFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "weft_shard_calls_in_flight", Help: "Calls of the shard protocols being served.",
+		}, []string{"call"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weft_refused_total", Help: "Requests refused before any effect, by cause.",
 		}, []string{"cause"}),
@@ -77,7 +91,8 @@ func NewMetrics(version string) *Metrics {
 		Name: "weft_build_info", Help: "1, with the version of the program.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	info.Set(1)
-	m.reg.MustRegister(m.requests, m.seconds, m.inFlight, m.refused, m.stages, m.docs, info,
+	m.reg.MustRegister(m.requests, m.seconds, m.inFlight, m.shardCalls, m.shardSeconds, m.shardInFlight, m.refused, m.stages,
+		m.docs, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -119,6 +134,11 @@ type Route struct {
 // Route resolves the metrics of a route. Call it once for each route, at start.
 func (m *Metrics) Route(name string) *Route {
 	return &Route{name: name, requests: m.requests, seconds: m.seconds.WithLabelValues(name), inFlight: m.inFlight.WithLabelValues(name)}
+}
+
+// ShardCall returns the metrics of a call of the shard protocols. Call it once for each, at start.
+func (m *Metrics) ShardCall(name string) *Route {
+	return &Route{name: name, requests: m.shardCalls, seconds: m.shardSeconds.WithLabelValues(name), inFlight: m.shardInFlight.WithLabelValues(name)}
 }
 
 // Begin counts a request in; the returned Observation must be ended.
