@@ -3,6 +3,7 @@ package framed
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -187,6 +188,11 @@ func readAggReply(b []byte, r *leaf.AggregateRequest, limits agg.Options) (*leaf
 		}
 		return true
 	})
+	if prob != nil && prob.Field == "specs" {
+		// As where no text is in between.
+		prob.Field, prob.Detail = "aggs", "aggs: "+strings.TrimPrefix(prob.Detail, "specs: ")
+		prob.HasPosition, prob.Position = false, 0
+	}
 	if prob != nil || err != nil {
 		return nil, prob, err
 	}

@@ -41,7 +41,7 @@ const (
 // a frame has more refused documents than are listed, and beyond a million ids: duplicates is a lower bound then, and Approximate
 // says so.
 func (c *Client) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Reader) (*leaf.BulkReply, error) {
-	b := &bulk{client: c, index: req.Index, start: time.Now(), most: min(bulkBytes, c.maxRequest()/8), in: bufio.NewReaderSize(body, 64<<10)}
+	b := &bulk{client: c, index: req.Index, start: time.Now(), most: min(bulkBytes, c.most/8), in: bufio.NewReaderSize(body, 64<<10)}
 	return b.run(ctx)
 }
 
@@ -117,7 +117,7 @@ func (b *bulk) line() ([]byte, error) {
 	line := bytes.Clone(part)
 	for long := false; ; {
 		part, err = b.in.ReadSlice('\n')
-		if long = long || len(line)+len(part) > b.client.maxRequest(); long {
+		if long = long || len(line)+len(part) > b.client.most; long {
 			line = nil
 		} else {
 			line = append(line, part...)
@@ -156,10 +156,10 @@ func (b *bulk) add(ctx context.Context, line []byte, err error) error {
 		f.refused = append(f.refused, api.DocFailure{Line: b.number, Code: string(code), Reason: reason})
 		f.raw = append(f.raw, '\n')
 	}
-	limit := b.client.maxRequest() - bodyRoom
+	limit := b.client.most - bodyRoom
 	switch {
 	case errors.Is(err, errLongLine), len(line) > b.most && quotedLen(line) > limit:
-		refuse(api.DocumentTooLarge, fmt.Sprintf("the line does not fit into a frame of %d bytes", b.client.maxRequest()))
+		refuse(api.DocumentTooLarge, fmt.Sprintf("the line does not fit into a frame of %d bytes", b.client.most))
 	case len(text) == 0:
 		f.raw = append(f.raw, '\n')
 	case !utf8.Valid(line):
@@ -223,7 +223,7 @@ func (b *bulk) ended(err error) error {
 	if !b.applied {
 		return err
 	}
-	t := &leaf.TransportError{Address: b.client.frames.Addr, Call: "Bulk", Cause: err}
+	t := &leaf.TransportError{Address: b.client.addr, Call: "Bulk", Cause: err}
 	if e, ok := errors.AsType[*leaf.TransportError](err); ok {
 		copied := *e
 		t = &copied

@@ -23,13 +23,21 @@ import (
 // Export and Bulk may speak of several snapshots then, and their replies name the last.
 type Client struct {
 	frames  *frame.Client
+	addr    string
+	most    int // bytes of a request
 	buffers sync.Pool // *[]byte
 }
 
 var _ leaf.Leaf = (*Client)(nil)
 
-// NewClient returns a leaf that sends its requests with c and closes it in the end.
-func NewClient(c *frame.Client) *Client { return &Client{frames: c} }
+// NewClient returns a leaf that sends its requests with c and closes it in the end. The fields of c have to be set.
+func NewClient(c *frame.Client) *Client {
+	most := c.MaxRequest
+	if most <= 0 {
+		most = frame.DefaultMaxFrame
+	}
+	return &Client{frames: c, addr: c.Addr, most: most}
+}
 
 // Close implements leaf.Leaf.
 func (c *Client) Close() error { return c.frames.Close() }
@@ -49,14 +57,6 @@ func (c *Client) keep(b *[]byte, used []byte) {
 		*b = used[:0]
 		c.buffers.Put(b)
 	}
-}
-
-// maxRequest is the longest request in bytes.
-func (c *Client) maxRequest() int {
-	if c.frames.MaxRequest > 0 {
-		return c.frames.MaxRequest
-	}
-	return frame.DefaultMaxFrame
 }
 
 // asking is one request.
@@ -101,8 +101,8 @@ func ask[R any](c *Client, ctx context.Context, a asking, write func(w *writer),
 	}
 	b, prob := w.end()
 	defer func() { c.keep(request, b) }()
-	if prob == nil && len(b) > c.maxRequest() {
-		prob = api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the request has %d bytes, a frame may have %d", len(b), c.maxRequest())).Within(int64(c.maxRequest()))
+	if prob == nil && len(b) > c.most {
+		prob = api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the request has %d bytes, a frame may have %d", len(b), c.most)).Within(int64(c.most))
 	}
 	if prob != nil {
 		c.keep(reply, *reply)
@@ -116,11 +116,11 @@ func ask[R any](c *Client, ctx context.Context, a asking, write func(w *writer),
 	r, prob, err := read(body)
 	switch {
 	case err != nil:
-		return none, &leaf.TransportError{Address: c.frames.Addr, Call: a.call, MaybeApplied: a.write, Cause: err}
+		return none, &leaf.TransportError{Address: c.addr, Call: a.call, MaybeApplied: a.write, Cause: err}
 	case prob == nil:
 		return r, nil
 	case a.write && bytes.Contains(prob.Extra, maybeApplied):
-		t := &leaf.TransportError{Address: c.frames.Addr, Call: a.call, MaybeApplied: true, Cause: prob}
+		t := &leaf.TransportError{Address: c.addr, Call: a.call, MaybeApplied: true, Cause: prob}
 		if ctx.Err() != nil {
 			t.Cause = context.Cause(ctx)
 		}
@@ -149,7 +149,7 @@ func late(ctx context.Context, end time.Time) (context.Context, func()) {
 
 // failed is the error of a request that got no reply.
 func (c *Client) failed(ctx context.Context, a asking, err error) error {
-	t := &leaf.TransportError{Address: c.frames.Addr, Call: a.call, Cause: err}
+	t := &leaf.TransportError{Address: c.addr, Call: a.call, Cause: err}
 	e, ok := errors.AsType[*frame.Error](err)
 	if ok {
 		t.Cause = e.Cause
@@ -234,6 +234,9 @@ func (c *Client) IDs(ctx context.Context, req *leaf.IDsRequest, page func(ids []
 		}
 		addMeta(&out.Meta, &got.Meta)
 		for ids := range slices.Chunk(got.ids, leaf.MaxIDPage) {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 			if err := page(ids); err != nil {
 				return nil, err
 			}
@@ -254,7 +257,7 @@ func (c *Client) IDs(ctx context.Context, req *leaf.IDsRequest, page func(ids []
 
 // malformed is the error of a reply that cannot be.
 func (c *Client) malformed(a asking, reason string) error {
-	return &leaf.TransportError{Address: c.frames.Addr, Call: a.call, MaybeApplied: a.write, Cause: fmt.Errorf("%w: %s", errMalformed, reason)}
+	return &leaf.TransportError{Address: c.addr, Call: a.call, MaybeApplied: a.write, Cause: fmt.Errorf("%w: %s", errMalformed, reason)}
 }
 
 // exportAtOnce is how many documents one request asks for.
@@ -282,6 +285,9 @@ func (c *Client) Export(ctx context.Context, req *leaf.ExportRequest, each func(
 		addMeta(&out.Meta, &got.Meta)
 		out.Missing = append(out.Missing, got.Missing...)
 		for _, doc := range got.docs {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 			if err := each(doc); err != nil {
 				return nil, err
 			}

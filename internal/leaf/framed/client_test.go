@@ -568,7 +568,7 @@ func TestTransportErrors(t *testing.T) {
 	} {
 		c := dial(t, &frame.Client{Addr: answering(t, w.answer)})
 		var e *leaf.TransportError
-		if err := w.call(c); !errors.As(err, &e) || e.MaybeApplied != w.maybe || e.Crashed != w.crashed || e.Address != c.frames.Addr || serve.OutcomeOf(err) != serve.Unavailable {
+		if err := w.call(c); !errors.As(err, &e) || e.MaybeApplied != w.maybe || e.Crashed != w.crashed || e.Address != c.addr || serve.OutcomeOf(err) != serve.Unavailable {
 			t.Errorf("%s: %T %v", w.name, err, err)
 		}
 	}
