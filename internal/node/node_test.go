@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/leaf"
 )
 
 func TestRoutesAndDocumentAgree(t *testing.T) {
@@ -362,9 +363,12 @@ func TestRestartKeepsEverything(t *testing.T) {
 
 // TestMetricsAreDocumented compares the names in docs/operating.md with those of /metrics, both ways.
 func TestMetricsAreDocumented(t *testing.T) {
-	s := newServer(t, Config{})
+	s := newServer(t, Config{GRPCAddr: "127.0.0.1:0", ShardAddr: "127.0.0.1:0"})
 	s.put("default", `{"id":"1"}`)
 	s.ids("/search")
+	if _, err := s.node.Leaf().Docs(t.Context(), &leaf.DocsRequest{}); err != nil {
+		t.Fatal(err)
+	}
 	names := regexp.MustCompile(`weft_[a-z_]+`)
 	served, documented := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(string(s.do("GET", "/metrics", "", "").want(200).body)) {
