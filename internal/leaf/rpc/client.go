@@ -446,6 +446,10 @@ func (c *Client) list(ctx context.Context, m method, req proto.Message, reply pr
 		case last:
 			return c.unreadable(m, malformed("list", "something stands behind its end"))
 		}
+		// What was on its way when the context ended is not for the caller any more.
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if last, err = each(); err != nil {
 			return err
 		}
@@ -513,6 +517,9 @@ func (c *Client) Export(ctx context.Context, req *leaf.ExportRequest, each func(
 			return false, c.unreadable(m, malformed("sources", "they do not fit the ids"))
 		}
 		for _, n := range lengths {
+			if ctx.Err() != nil {
+				return false, context.Cause(ctx)
+			}
 			// Reset lets go of the bytes, so the documents of a message keep them, each only its own part.
 			if err := each(leaf.ExportedDoc{ID: ids.next(), Source: data[:n:n]}); err != nil {
 				return false, err

@@ -615,6 +615,52 @@ func TestExportPages(t *testing.T) {
 	transport(t, err) // more than were asked for
 }
 
+// Nothing is given to a caller whose context has ended.
+func TestListsEndWithTheContext(t *testing.T) {
+	r := start(t, &fake{
+		ids: func(_ context.Context, _ *leaf.IDsRequest, page func([]string) error) (*leaf.IDsReply, error) {
+			for range 100 {
+				if err := page([]string{"a"}); err != nil {
+					return nil, err
+				}
+			}
+			return &leaf.IDsReply{}, nil
+		},
+		export: func(_ context.Context, _ *leaf.ExportRequest, each func(leaf.ExportedDoc) error) (*leaf.ExportReply, error) {
+			for range 100 {
+				if err := each(leaf.ExportedDoc{}); err != nil {
+					return nil, err
+				}
+			}
+			return &leaf.ExportReply{}, nil
+		},
+	}, ServerOptions{}, Options{})
+	try := func(call func(ctx context.Context, once func() error) error) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		err := call(ctx, func() error {
+			if ctx.Err() != nil {
+				t.Error("given more after the end")
+			}
+			cancel(errStop)
+			return nil
+		})
+		if err != errStop {
+			t.Error(err)
+		}
+	}
+	for range 20 {
+		try(func(ctx context.Context, once func() error) error {
+			_, err := r.IDs(ctx, &leaf.IDsRequest{}, func([]string) error { return once() })
+			return err
+		})
+		try(func(ctx context.Context, once func() error) error {
+			_, err := r.Export(ctx, &leaf.ExportRequest{IDs: make([]string, 100)}, func(leaf.ExportedDoc) error { return once() })
+			return err
+		})
+	}
+}
+
 // The sender of a bulk load waits for the node, and the node is told of a body that breaks off.
 func TestBulk(t *testing.T) {
 	t.Run("pace", func(t *testing.T) {
