@@ -24,7 +24,7 @@ import (
 type Client struct {
 	frames  *frame.Client
 	addr    string
-	most    int // bytes of a request
+	most    int       // bytes of a request
 	buffers sync.Pool // *[]byte
 }
 

@@ -365,7 +365,9 @@ func newBulkLeaf() *bulkLeaf {
 func TestBulkInFrames(t *testing.T) {
 	const most = 64 << 10
 	pad := strings.Repeat("é\\\"", 100)
-	doc := func(id string) string { return fmt.Sprintf(`{"id":"%s","t":"%s"}`, id, strings.ReplaceAll(pad, `"`, `\"`)) }
+	doc := func(id string) string {
+		return fmt.Sprintf(`{"id":"%s","t":"%s"}`, id, strings.ReplaceAll(pad, `"`, `\"`))
+	}
 	var lines []string
 	distinct := map[string]bool{}
 	var refused []int

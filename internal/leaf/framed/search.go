@@ -294,19 +294,6 @@ func (c *searchCall) total(m *message) {
 	}
 }
 
-// fieldsBehind tells whether types of fields are needed to know what the request goes on behind.
-func (c *searchCall) fieldsBehind() bool {
-	if c.after == nil || c.typed {
-		return false
-	}
-	for i := range c.after.values {
-		if c.key(i).By == exec.ByField && !c.after.values[i].missing() {
-			return true
-		}
-	}
-	return false
-}
-
 // key is key i of the order.
 func (c *searchCall) key(i int) exec.SortKey {
 	if c.byScore {
@@ -315,7 +302,7 @@ func (c *searchCall) key(i int) exec.SortKey {
 	return c.Sort[i]
 }
 
-// bindAfter sets SearchRequest.After. t has the types of the fields, if fieldsBehind.
+// bindAfter sets SearchRequest.After. t has the types of the fields, if an order by one came plain.
 func (c *searchCall) bindAfter(t *types) *api.Problem {
 	a := c.after
 	if a == nil {
