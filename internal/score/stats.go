@@ -19,3 +19,22 @@ type Stats struct {
 	Fields map[string]FieldStats
 	DF     map[Term]uint64 // live documents that hold the term
 }
+
+// Add adds o, the statistics of other documents.
+func (s *Stats) Add(o *Stats) {
+	s.Docs += o.Docs
+	if s.Fields == nil && len(o.Fields) > 0 {
+		s.Fields = make(map[string]FieldStats, len(o.Fields))
+	}
+	for name, f := range o.Fields {
+		sum := s.Fields[name]
+		sum.Add(f)
+		s.Fields[name] = sum
+	}
+	if s.DF == nil && len(o.DF) > 0 {
+		s.DF = make(map[Term]uint64, len(o.DF))
+	}
+	for t, n := range o.DF {
+		s.DF[t] += n
+	}
+}
