@@ -176,17 +176,18 @@ func (n *Node) grpcServer(lis net.Listener) *listening {
 // frameServer serves framed JSON.
 func (n *Node) frameServer(lis net.Listener) *listening {
 	l := n.cfg.Limits
-	handler := framed.NewHandler(n.servedLeaf(), framed.HandlerOptions{MaxTimeout: l.SearchTimeout, MaxReply: int(l.FrameBytes)})
+	admit := func(ctx context.Context, bytes int) (func(), error) {
+		place, err := n.memory.TryEnter(int64(bytes))
+		if err != nil {
+			return nil, n.problem(ctx, err)
+		}
+		return place.Release, nil
+	}
+	handler := framed.NewHandler(n.servedLeaf(), framed.HandlerOptions{MaxTimeout: l.SearchTimeout, MaxReply: int(l.FrameBytes), Admit: admit})
 	srv := &frame.Server{
 		Handler: handler.Handle,
 		Refuse:  framed.Refuse,
-		Admit: func(ctx context.Context, length int) (func(), error) {
-			place, err := n.memory.TryEnter(int64(length))
-			if err != nil {
-				return nil, n.problem(ctx, err)
-			}
-			return place.Release, nil
-		},
+		Admit:   admit,
 		Panic: func(value any, stack []byte) {
 			n.cfg.Metrics.Panics.Inc()
 			n.log.Error("panic in request", "route", "frame", "panic", fmt.Sprint(value), "stack", string(stack))

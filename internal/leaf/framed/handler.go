@@ -17,6 +17,42 @@ import (
 type HandlerOptions struct {
 	MaxTimeout time.Duration // the longest that a request may take, whatever its timeout_ms; none by default
 	MaxReply   int           // bytes of a reply: the server's Limits.MaxReply; frame.DefaultMaxFrame
+	// Admit is asked before a list of ids or documents takes so many bytes more, beyond the first MiB. It returns what gives the memory
+	// back, which is called once when the reply is made, or an error, best an *api.Problem. nil admits everything.
+	Admit func(ctx context.Context, bytes int) (release func(), err error)
+}
+
+// freeRoom is how large a reply may become without asking for memory, and the least that is asked for.
+const freeRoom = 1 << 20
+
+// room is the memory of a reply that grows.
+type room struct {
+	admit func(ctx context.Context, bytes int) (release func(), err error)
+	have  int
+	held  []func()
+}
+
+func (h *Handler) room() *room { return &room{admit: h.o.Admit, have: freeRoom} }
+
+// grow makes sure that there is room for so many bytes. What is asked for at once doubles.
+func (r *room) grow(ctx context.Context, bytes int) error {
+	if r.admit == nil || bytes <= r.have {
+		return nil
+	}
+	more := max(bytes-r.have, r.have, freeRoom)
+	release, err := r.admit(ctx, more)
+	if err != nil {
+		return err
+	}
+	r.have += more
+	r.held = append(r.held, release)
+	return nil
+}
+
+func (r *room) release() {
+	for _, f := range r.held {
+		f()
+	}
 }
 
 // Handler answers the operations of framed JSON with a leaf.Leaf.
@@ -143,6 +179,8 @@ func (h *Handler) ids(ctx context.Context, m *message, b []byte) ([]byte, error)
 	b = beginIDsReply(b)
 	from := len(b)
 	full := false
+	memory := h.room()
+	defer memory.release()
 	r, err := h.leaf.IDs(ctx, req, func(ids []string) error {
 		for _, id := range ids {
 			if len(b) > from {
@@ -153,7 +191,7 @@ func (h *Handler) ids(ctx context.Context, m *message, b []byte) ([]byte, error)
 				return errFull
 			}
 		}
-		return nil
+		return memory.grow(ctx, len(b))
 	})
 	switch {
 	case full:
@@ -184,13 +222,17 @@ func (h *Handler) export(ctx context.Context, m *message, b []byte) ([]byte, err
 	}
 	page := &exportPage{}
 	full := false
+	memory := h.room()
+	defer memory.release()
+	size := 0
 	r, err := h.leaf.Export(ctx, &req.ExportRequest, func(doc leaf.ExportedDoc) error {
 		if room -= len(doc.Source) + 1; room < 0 && (!req.rest || len(page.docs) > 0 || len(doc.Source) > h.o.MaxReply/2) {
 			full = true
 			return errFull
 		}
 		page.docs = append(page.docs, doc)
-		return nil
+		size += len(doc.Source)
+		return memory.grow(ctx, 2*size) // here and in the reply
 	})
 	switch {
 	case full && (!req.rest || len(page.docs) == 0):

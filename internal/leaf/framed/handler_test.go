@@ -1,0 +1,151 @@
+package framed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"pgregory.net/rapid"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/wire/frame"
+)
+
+// A body is read from the frame as the decoder would, however little is read at once.
+func TestUnquoter(t *testing.T) {
+	piece := rapid.OneOf(rapid.StringMatching(`[a-z{}\n\t]{0,9}`), rapid.SampledFrom([]string{"é", "𝄞", "\\", "\"", "\x00", "\u2028", "日本"}))
+	escapes := rapid.SampledFrom([]string{`\n`, `\/`, `\b\f\r\t`, `\u00e9`, `\ud834\udd1e`, `\u0000`, `\\u0041`, `\"`})
+	rapid.Check(t, func(t *rapid.T) {
+		raw := []byte{'"'}
+		for range rapid.IntRange(0, 8).Draw(t, "pieces") {
+			if rapid.Bool().Draw(t, "escaped") {
+				raw = append(raw, escapes.Draw(t, "escape")...)
+			} else {
+				raw = append(raw, strings.Trim(string(api.AppendString(nil, piece.Draw(t, "piece"))), `"`)...)
+			}
+		}
+		raw = append(raw, '"')
+		want, err := jsontext.AppendUnquote(nil, raw)
+		if err != nil {
+			t.Skip() // the quote of a piece was cut off
+		}
+		for _, reader := range []func(io.Reader) io.Reader{func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.HalfReader} {
+			got, err := io.ReadAll(reader(&unquoter{raw: raw[1 : len(raw)-1]}))
+			if err != nil || string(got) != string(want) {
+				t.Fatalf("%s: %q, %v, want %q", raw, got, err, want)
+			}
+		}
+	})
+}
+
+func TestRefuse(t *testing.T) {
+	given := api.NewProblem(api.TooManySearches, "busy")
+	for _, c := range []struct {
+		refusal frame.Refusal
+		want    string
+	}{
+		{frame.Refusal{Reason: frame.TooManyConnections, Limit: 8}, `{"ok":false,"code":"not_ready","error":"there are 8 connections, which is as many as may be","status":503,"limit":8,"retry_after_ms":100}`},
+		{frame.Refusal{Reason: frame.FrameTooLong, Limit: 8, Length: 9}, `{"ok":false,"code":"body_too_large","error":"the frame has 9 bytes, at most 8 are allowed","status":413,"limit":8}`},
+		{frame.Refusal{Reason: frame.NoMemory, Length: 9, Err: errors.New("full")}, `{"ok":false,"code":"request_memory_full","error":"no memory is left for a frame of 9 bytes","status":429,"retry_after_ms":100}`},
+		{frame.Refusal{Reason: frame.NoMemory, Length: 9, Err: given}, `{"ok":false,"code":"too_many_searches","error":"busy","status":429}`},
+		{frame.Refusal{Reason: frame.ReplyTooLong, Limit: 8, Length: 9}, `{"ok":false,"code":"reply_too_large","error":"the reply has 9 bytes, at most 8 are allowed; ask for less at once","status":400,"limit":8}`},
+		{frame.Refusal{Reason: frame.Panicked}, `{"ok":false,"code":"internal","error":"an internal error occurred","status":500}`},
+	} {
+		if got := string(Refuse(nil, c.refusal)); got != c.want {
+			t.Errorf("%+v\n got %s\nwant %s", c.refusal, got, c.want)
+		}
+	}
+}
+
+// What a leaf fails with is told with the code that fits.
+func TestErrorsOfALeaf(t *testing.T) {
+	ended := func(cause error) context.Context {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		return ctx
+	}
+	for _, c := range []struct {
+		name string
+		ctx  context.Context
+		err  error
+		want string
+	}{
+		{"a problem", t.Context(), fmt.Errorf("wrapped: %w", api.NewProblem(api.DiskFull, "full")), `{"ok":false,"code":"disk_full"`},
+		{"anything", t.Context(), errors.New("/etc/passwd"), `{"ok":false,"code":"internal","error":"an internal error occurred"`},
+		{"a leaf that is closed", t.Context(), leaf.ErrClosed, `{"ok":false,"code":"shutting_down"`},
+		{"a node behind the leaf", t.Context(), &leaf.TransportError{Address: "secret:1", Cause: io.EOF}, `{"ok":false,"code":"index_unavailable","error":"the node that holds the index did not answer"`},
+		{"out of time", t.Context(), context.DeadlineExceeded, `{"ok":false,"code":"timeout"`},
+		{"the peer has gone", ended(frame.ErrPeerGone), frame.ErrPeerGone, `{"ok":false,"code":"caller_gone"`},
+		{"the server is cut off", ended(frame.ErrServerClosed), context.Canceled, `{"ok":false,"code":"shutting_down"`},
+	} {
+		l := goldenLeaf()
+		l.docs = func(context.Context, *leaf.DocsRequest) (*leaf.DocsReply, error) { return nil, c.err }
+		b, verdict := NewHandler(l, HandlerOptions{}).Handle(c.ctx, []byte(`{"op":"docs"}`), nil)
+		if !strings.HasPrefix(string(b), c.want) || verdict != frame.Keep || strings.Contains(string(b), "secret") || strings.Contains(string(b), "passwd") {
+			t.Errorf("%s: %s", c.name, b)
+		}
+	}
+}
+
+// A write that may be in in part is never told as one that is not.
+func TestAWriteThatMayBeIn(t *testing.T) {
+	l := goldenLeaf()
+	l.bulk = func(context.Context, *leaf.BulkRequest, io.Reader) (*leaf.BulkReply, error) {
+		return nil, &leaf.TransportError{Call: "Bulk", MaybeApplied: true, Cause: context.DeadlineExceeded}
+	}
+	c := dial(t, &frame.Client{Addr: serveLeaf(t, l, frame.Limits{})})
+	var e *leaf.TransportError
+	if _, err := c.Bulk(t.Context(), &leaf.BulkRequest{}, strings.NewReader("{}\n")); !errors.As(err, &e) || !e.MaybeApplied || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestMemoryOfReplies(t *testing.T) {
+	var held, most, asked int
+	full := false
+	h := NewHandler(manyLeaf(100_000, 100_000), HandlerOptions{Admit: func(_ context.Context, bytes int) (func(), error) {
+		if full {
+			return nil, api.NewProblem(api.RequestMemoryFull, "full")
+		}
+		asked++
+		held += bytes
+		most = max(most, held)
+		return func() { held -= bytes }, nil
+	}})
+	ask := func(request string) string {
+		held, most, asked = 0, 0, 0
+		b, _ := h.Handle(t.Context(), []byte(request), nil)
+		if held != 0 {
+			t.Errorf("%s: %d bytes are held", request, held)
+		}
+		if len(b) > freeRoom && (most+freeRoom < len(b) || most > 4*len(b) || asked > 8) {
+			t.Errorf("%s: %d bytes in %d pieces for a reply of %d", request, most, asked, len(b))
+		}
+		return string(b[:min(len(b), 60)])
+	}
+	var some []string
+	for i := range 30 {
+		some = append(some, fmt.Sprintf(`"doc/%06d"`, i))
+	}
+	large := []string{`{"op":"ids"}`, `{"op":"export","ids":[` + strings.Join(some, ",") + `]}`}
+	for _, request := range large {
+		if got := ask(request); !strings.HasPrefix(got, `{"ok":true`) || asked == 0 {
+			t.Errorf("%s: %s", request, got)
+		}
+	}
+	if got := ask(`{"op":"ids","limit":10}`); !strings.HasPrefix(got, `{"ok":true`) || asked != 0 {
+		t.Errorf("a small one: %s, asked %d times", got, asked)
+	}
+	full = true
+	for _, request := range large {
+		if got := ask(request); !strings.HasPrefix(got, `{"ok":false,"code":"request_memory_full"`) {
+			t.Errorf("%s: %s", request, got)
+		}
+	}
+}
