@@ -2,7 +2,7 @@
 GO ?= go
 TEST_TIMEOUT ?= 20m
 
-.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-check quality crash check clean
+.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-check quality tail crash check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
@@ -71,6 +71,9 @@ bench-kernels: ## distance kernels beside other Go kernels and the memory's band
 quality: ## nDCG@10 and MAP on Cranfield; recall@10 of graphs on real vectors
 	$(GO) test -count=1 -v -run TestRankingQuality ./internal/shard
 	$(GO) test -count=1 -v -run TestRecallOnRealVectors ./internal/vector
+
+tail: ## the tail of the serving tree with and without hedging, in virtual time (minutes)
+	WEFT_TAIL=full $(GO) test -count=1 -timeout 60m -v -run TestTailTable ./internal/serve/simulate
 
 crash: ## 200 rounds of SIGKILL under a write load (long)
 	WEFT_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout 60m -v ./internal/cli/crashtest
