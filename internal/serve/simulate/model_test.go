@@ -79,10 +79,11 @@ func TestDrawsDependOnSeedAndStreamOnly(t *testing.T) {
 		service, _ := newDrawer(m, seed, stream).call(0)
 		return service
 	}
-	if first(1, 2) != first(1, 2) {
-		t.Error("the same seed and stream draw different times")
+	want := first(1, 2)
+	if got := first(1, 2); got != want {
+		t.Errorf("the same seed and stream draw %v and %v", want, got)
 	}
-	if first(1, 2) == first(1, 3) || first(1, 2) == first(2, 2) {
+	if first(1, 3) == want || first(2, 2) == want {
 		t.Error("another seed or stream draws the same time")
 	}
 	a, b := source(1, 2), source(1, 2)
