@@ -120,35 +120,35 @@ func callLeaf[R any](ctx context.Context, l *shardLeaf, op leafOp, index string,
 		}
 	}
 	reply = nil
-	err, status = c.failed(caller, l.closed, id, err)
+	status, err = c.failed(caller, l.closed, id, err)
 	return reply, err
 }
 
 // failed is what a call ends with: the cause of its end where the caller or the closing of the leaf ended it, else a problem. An
 // error of the caller's own function passes as it is, and so does a *leaf.TransportError, which knows more.
-func (c *leafCall) failed(caller, closed context.Context, id string, err error) (error, int) {
+func (c *leafCall) failed(caller, closed context.Context, id string, err error) (status int, answer error) {
 	if e, ok := err.(pageError); ok {
-		return e.error, api.StatusCallerGone
+		return api.StatusCallerGone, e.error
 	}
 	if e, ok := err.(*leaf.TransportError); ok {
-		return e, api.StatusCallerGone
+		return api.StatusCallerGone, e
 	}
 	p := c.node.problem(c.ctx, err)
 	ended := p.Code == api.CallerGone || p.Code == api.Timeout
 	if caller.Err() != nil {
 		if cause := context.Cause(caller); ended || errors.Is(p, cause) || errors.Is(err, cause) {
 			if errors.Is(cause, context.DeadlineExceeded) {
-				return cause, http.StatusGatewayTimeout
+				return http.StatusGatewayTimeout, cause
 			}
-			return cause, api.StatusCallerGone
+			return api.StatusCallerGone, cause
 		}
 	}
 	if closed.Err() != nil && (ended || errors.Is(p, leaf.ErrClosed)) {
-		return leaf.ErrClosed, api.StatusCallerGone
+		return api.StatusCallerGone, leaf.ErrClosed
 	}
 	p.RequestID = id
 	c.node.countFailure(p)
-	return p, p.HTTPStatus()
+	return p.HTTPStatus(), p
 }
 
 // release gives back what the call held.
@@ -215,9 +215,17 @@ func (c *leafCall) metaAfter(after leaf.Snapshot) leaf.Meta {
 	return leaf.Meta{Snapshot: after, Timings: c.watch.laps}
 }
 
-// searched counts the stages of a call that searches, and logs a slow one.
-func (c *leafCall) searched(op leafOp, outcome string, attrs ...slog.Attr) {
-	c.node.recordSearch(c.ctx, c.watch, append(attrs, slog.String("call", leafRoutes[op]), slog.String("index", c.name), slog.String("outcome", outcome))...)
+// searched counts the stages and the outcome of a call that searched and ended with err, and logs a slow one.
+func (c *leafCall) searched(op leafOp, err error, attrs ...slog.Attr) {
+	outcome := "answered"
+	switch {
+	case err != nil:
+		outcome = string(c.node.problem(c.ctx, err).Code)
+	case c.view.partial:
+		outcome = "partial"
+		c.node.cfg.Metrics.Partial.Inc()
+	}
+	c.node.recordSearch(c.ctx, c.watch, append(attrs, slog.String("route", leafRoutes[op]), slog.String("index", c.name), slog.String("outcome", outcome))...)
 }
 
 // upTo ends a stage that a call may come back to: the time since the last lap is added to the lap of that name.

@@ -43,15 +43,6 @@ func everythingIf(q query.Node) query.Node {
 	return q
 }
 
-// outcomeOfPart is how a call that may be partial goes into the log.
-func (c *leafCall) outcomeOfPart() string {
-	if !c.view.partial {
-		return "answered"
-	}
-	c.node.cfg.Metrics.Partial.Inc()
-	return "partial"
-}
-
 // Search implements leaf.Leaf.
 func (l *shardLeaf) Search(ctx context.Context, req *leaf.SearchRequest) (*leaf.SearchReply, error) {
 	return callLeaf(ctx, l, opSearch, req.Index, func(c *leafCall) (*leaf.SearchReply, error) {
@@ -69,11 +60,7 @@ func (l *shardLeaf) Search(ctx context.Context, req *leaf.SearchRequest) (*leaf.
 			return nil, err
 		}
 		reply, err := c.search(v, req)
-		outcome := c.outcomeOfPart()
-		if err != nil {
-			outcome = string(c.node.problem(c.ctx, err).Code)
-		}
-		c.searched(opSearch, outcome, slog.Int("limit", req.Limit))
+		c.searched(opSearch, err, slog.Int("limit", req.Limit))
 		return reply, err
 	})
 }
@@ -223,11 +210,7 @@ func (l *shardLeaf) KNN(ctx context.Context, req *leaf.KNNRequest) (*leaf.KNNRep
 		}
 		v.defaultFields, v.allowPartial = req.DefaultFields, req.AllowPartial
 		reply, err := c.nearest(v, req)
-		outcome := c.outcomeOfPart()
-		if err != nil {
-			outcome = string(c.node.problem(c.ctx, err).Code)
-		}
-		c.searched(opKNN, outcome, slog.Int("limit", q.K))
+		c.searched(opKNN, err, slog.Int("limit", q.K))
 		return reply, err
 	})
 }
@@ -279,11 +262,7 @@ func (l *shardLeaf) Aggregate(ctx context.Context, req *leaf.AggregateRequest) (
 		}
 		v.defaultFields, v.stats = req.DefaultFields, req.Stats
 		reply, err := c.aggregate(v, req)
-		outcome := "answered"
-		if err != nil {
-			outcome = string(c.node.problem(c.ctx, err).Code)
-		}
-		c.searched(opAggregate, outcome)
+		c.searched(opAggregate, err)
 		return reply, err
 	})
 }

@@ -23,6 +23,7 @@ const (
   field title: text [indexed<token_position>, stored]
   field body: text [indexed<token_position>, stored]
   field note: text [indexed, stored]
+  field pad: text [stored]
   field tag: text<raw> [indexed, stored<multi>, fast]
   field i: i64 [stored<multi>, fast]
   field u: u64 [stored, fast]

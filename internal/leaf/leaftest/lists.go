@@ -220,9 +220,9 @@ func testLarge(t *testing.T, e Env) {
 	var ids []string
 	for i := range 10 {
 		id := fmt.Sprint(i)
-		doc := `{"id":"` + id + `","tag":"` + strings.Repeat(string(rune('a'+i)), 1000) + `","body":"` + strings.Repeat("𝄞 loom ", 60_000) + `"}`
+		doc := `{"id":"` + id + `","tag":"` + strings.Repeat(string(rune('a'+i)), 1000) + `","pad":"` + strings.Repeat("𝄞 loom ", 60_000) + `"}`
 		if i == 3 {
-			doc = `{"id":"3","body":"` + strings.Repeat("织", 2<<20) + `"}`
+			doc = `{"id":"3","pad":"` + strings.Repeat("织", 2<<20) + `"}`
 		}
 		reply, err := e.Leaf.Index(t.Context(), &leaf.IndexRequest{Index: index, Body: []byte(doc)})
 		if err != nil || reply.ID != id {

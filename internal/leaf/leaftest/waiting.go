@@ -94,10 +94,10 @@ func testWaiting(t *testing.T, e Env) {
 		}
 		gone("its caller left")
 
-		ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		began := time.Now()
-		err := returned(t, w.name, start(ctx))
-		if leaf.OutcomeOf(err) != serve.TimedOut || time.Since(began) < 150*time.Millisecond {
+		err := returned(t, w.name, inBackground(func() error { return w.call(ctx, e.Leaf) }))
+		if leaf.OutcomeOf(err) != serve.TimedOut || time.Since(began) < 60*time.Millisecond {
 			t.Errorf("%s, out of time after %v: %v", w.name, time.Since(began), err)
 		}
 		stop()
