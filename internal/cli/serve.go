@@ -180,7 +180,7 @@ type nodeCmd struct {
 	HTTP       string `name:"http" placeholder:"ADDR" help:"Address to serve HTTP on, host:port; port 0 picks a free one."`
 	GRPC       string `name:"grpc" placeholder:"ADDR" help:"Address to serve shard gRPC on."`
 	ShardPort  string `name:"shard-port" placeholder:"ADDR" help:"Address to serve framed JSON on, the protocol of coordinators. It has no access control: keep it on a private network."`
-	MaxFrameMB int64  `group:"limits" name:"max-frame-mb" default:"64" help:"Longest frame of framed JSON, and longest document or piece of a bulk load over shard gRPC, in MiB."`
+	MaxFrameMB int64  `group:"limits" name:"max-frame-mb" default:"64" help:"Longest frame of framed JSON, in MiB."`
 	DataDir    string `required:"" placeholder:"DIR" help:"Folder that holds the indexes. It is made if absent; one process at a time may use it."`
 	serverFlags
 }

@@ -76,7 +76,7 @@ type Limits struct {
 	SchemaBytes   int64 // body of PUT /indexes
 	ReplyBytes    int64 // sources in one reply to a search; and again its facets and aggregations
 	AggBytes      int64 // memory in which a search makes its facets, and again its aggregations
-	FrameBytes    int64 // one frame of framed JSON, and one message of shard gRPC
+	FrameBytes    int64 // one frame of framed JSON
 	ShardConns    int   // connections of framed JSON, and again of shard gRPC
 	ShardCalls    int   // calls of shard gRPC under way; of framed JSON there is one on each connection
 	URLBytes      int   // request target

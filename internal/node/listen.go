@@ -139,7 +139,7 @@ func (n *Node) servedLeaf() leaf.Leaf {
 func (n *Node) grpcServer(lis net.Listener) *listening {
 	l := n.cfg.Limits
 	srv := rpc.NewServer(n.servedLeaf(), rpc.ServerOptions{
-		MaxMessage: int(l.FrameBytes), Memory: max(l.RequestBytes, l.FrameBytes), MemoryWait: l.QueueWait, Calls: l.ShardCalls,
+		MaxMessage: int(l.DocumentBytes), Memory: l.RequestBytes, MemoryWait: l.QueueWait, Calls: l.ShardCalls,
 		StallTime: l.BulkStall, Reflection: true,
 		Failed: func(call string, err error) { n.log.Error("shard gRPC call failed", "call", call, "error", err) },
 	})
