@@ -9,7 +9,8 @@
 //   - an error is returned only when every attempt that was sent has reported: the last one;
 //   - losers are cancelled through their context, with a cause (ErrLost, ErrOvertaken, ErrSkipped);
 //   - tied attempts: when one has begun (serve.Begun on the context of the attempt), those still waiting in some other queue are
-//     cancelled, and the cancellation tells their servers that they may skip them. An attempt that has begun is never cancelled by this.
+//     cancelled, and the cancellation tells their servers that they may skip them. An attempt that has begun is never cancelled by this;
+//     when it is slow itself, those that were skipped are sent again.
 //
 // # Who runs what, and who waits
 //
@@ -117,7 +118,7 @@ type Report struct {
 
 // Hedge calls one of n replicas, the next ones as the options say, and returns the first success. call is given the number of the
 // replica, from 0. Each is called at most once, except that one which was skipped because a tied attempt had begun is called again
-// when that fails. With n = 1 it is a plain call. When all fail it returns the last error.
+// when that fails, or has not answered after another delay. With n = 1 it is a plain call. When all fail it returns the last error.
 //
 // A panic of an attempt on the caller's goroutine goes up to the caller. One elsewhere frees nobody, and unless an attempt that runs
 // already answers, it is the error of the call, as a *serve.PanicError.
@@ -149,8 +150,8 @@ type run[R any] struct {
 	timer    *time.Timer
 	armed    bool
 	due      time.Time // when the timer is to fire; it may have been set to fire earlier
-	lastSent time.Time
-	hedges   int // how many may still be sent
+	lastSent time.Time // or when the last attempt began in place of others
+	hedges   int       // how many may still be sent
 	denied   bool
 	fresh    int   // the next number that was never sent
 	again    []int // numbers that were skipped and may be sent again
@@ -389,14 +390,22 @@ func (r *run[R]) begun(place int) {
 	if !r.tied {
 		return
 	}
+	skipped := 0
 	for i := range r.attempts {
 		if b := &r.attempts[i]; i != place && !b.Begun && !b.done && b.cause == nil {
 			r.cancel(i, ErrSkipped)
 			r.again = append(r.again, b.Index)
+			skipped++
 			if r.calls != nil {
 				r.calls.policy.skipped.Add(1)
 			}
 		}
+	}
+	if skipped > 0 && !r.over {
+		// The one that has begun may be slow too, and was sent in their place: they may be sent again, after the delay from now.
+		r.hedges += skipped
+		r.lastSent = time.Now()
+		r.arm(r.lastSent, r.next())
 	}
 }
 

@@ -310,7 +310,8 @@ func TestTieSkipsTheOneThatWaits(t *testing.T) {
 		if got != 1 || err != nil || time.Since(f.began) != 42*ms {
 			t.Errorf("replica %d, %v after %v", got, err, time.Since(f.began))
 		}
-		f.expect(t, "0 0s-12ms skipped", "1 10ms-42ms answered")
+		// It is slow: after the delay the leader is asked again.
+		f.expect(t, "0 0s-12ms skipped", "1 10ms-42ms answered", "0 22ms-42ms lost")
 		if report.Attempts[0].End != Skipped || report.Attempts[0].Begun {
 			t.Errorf("report %v", report)
 		}
@@ -323,6 +324,24 @@ func TestTieSkipsTheOneThatWaits(t *testing.T) {
 			t.Errorf("replica %d, %v", got, err)
 		}
 		f.expect(t, "0 0s-16ms answered", "1 10ms-11ms skipped")
+	})
+}
+
+// A tie must not leave a call with nothing but slow attempts: those skipped do not count as sent.
+func TestSkippedIsSentAgainWhenTheOtherIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// The first two are slow in their work, and the third has a queue and is quick.
+		f := newFleet(plan{work: time.Second}, plan{queue: 15 * ms, work: time.Second}, plan{queue: 20 * ms, work: ms})
+		var report Report
+		p := NewPolicy(PolicyOptions{InitialDelay: 10 * ms, MaxAttempts: 3})
+		got, err := Do(t.Context(), p.Calls(Class{Name: "search", Safe: true}), 3, DoOptions{Report: &report}, f.call)
+		if got != 2 || err != nil {
+			t.Errorf("replica %d, %v", got, err)
+		}
+		f.expect(t, "0 0s-56ms overtaken", "1 10ms-56ms overtaken", "2 20ms-25ms skipped", "2 35ms-56ms answered")
+		if s := p.Stats(); s.Hedges != 3 || s.Skipped != 1 {
+			t.Errorf("%+v", s)
+		}
 	})
 }
 
