@@ -146,7 +146,11 @@ func TestGracefulStop(t *testing.T) {
 		_, err := c.Index(context.Background(), &leaf.IndexRequest{})
 		done <- err
 	}()
-	<-began
+	select {
+	case <-began:
+	case err := <-done:
+		t.Fatal(err)
+	}
 	stopped := make(chan struct{})
 	go func() {
 		g.GracefulStop()
