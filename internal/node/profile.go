@@ -1,12 +1,9 @@
 package node
 
 import (
-	"cmp"
-	"slices"
 	"strconv"
 
 	"github.com/weft-search/weft/internal/api"
-	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/knn"
 	"github.com/weft-search/weft/internal/vector"
@@ -19,8 +16,8 @@ func (x *execution) profile() []byte {
 	b = strconv.AppendInt(b, int64(snap.Segments()), 10)
 	b = append(b, `,"leaves":`...)
 	b = strconv.AppendInt(b, int64(len(snap.Leaves())), 10)
-	b = append(b, `,"statistics":`...)
-	b = appendStatistics(b, x.stats)
+	b = append(b, `,"statistics":{`...)
+	b = append(api.AppendStatistics(b, x.stats), '}')
 	if x.rank.plan != nil {
 		b = append(b, `,"knn":`...)
 		b = appendPlan(b, x.rank.plan)
@@ -127,47 +124,4 @@ func appendWork(b []byte, w vector.Work) []byte {
 	b = append(b, `,"rescored":`...)
 	b = strconv.AppendUint(b, w.Rescored, 10)
 	return append(b, '}')
-}
-
-func appendStatistics(b []byte, stats *score.Stats) []byte {
-	b = append(b, `{"docs":`...)
-	b = strconv.AppendUint(b, stats.Docs, 10)
-	b = append(b, `,"terms":[`...)
-	terms := make([]score.Term, 0, len(stats.DF))
-	for t := range stats.DF {
-		terms = append(terms, t)
-	}
-	slices.SortFunc(terms, func(x, y score.Term) int {
-		return cmp.Or(cmp.Compare(x.Field, y.Field), cmp.Compare(x.Text, y.Text))
-	})
-	for i, t := range terms {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, `{"term":`...)
-		b = api.AppendString(b, t.Text)
-		b = append(b, `,"field":`...)
-		b = api.AppendString(b, t.Field)
-		b = append(b, `,"df":`...)
-		b = strconv.AppendUint(b, stats.DF[t], 10)
-		b = append(b, '}')
-	}
-	b = append(b, `],"fields":{`...)
-	names := make([]string, 0, len(stats.Fields))
-	for name := range stats.Fields {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for i, name := range names {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = api.AppendString(b, name)
-		b = append(b, `:{"sum":`...)
-		b = strconv.AppendUint(b, stats.Fields[name].SumLen, 10)
-		b = append(b, `,"count":`...)
-		b = strconv.AppendUint(b, stats.Fields[name].Docs, 10)
-		b = append(b, '}')
-	}
-	return append(b, "}}"...)
 }

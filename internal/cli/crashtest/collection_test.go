@@ -9,13 +9,14 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/weft-search/weft/internal/cli/proctest"
 	"github.com/weft-search/weft/internal/corpus"
 )
 
 // weft runs a command of the real binary and returns what it prints.
 func weft(t *testing.T, args ...string) string {
 	t.Helper()
-	bin, err := build()
+	bin, err := proctest.Build()
 	if err != nil {
 		t.Fatal(err)
 	}

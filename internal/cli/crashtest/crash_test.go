@@ -314,7 +314,7 @@ func TestAcknowledgedWritesSurviveKill(t *testing.T) {
 			// In the middle of the recovery.
 			<-time.After(time.Duration(rng.IntN(30_000)) * time.Microsecond)
 			p.kill()
-			if err := p.killed(); err != nil {
+			if err := p.Killed(); err != nil {
 				t.Fatalf("round %d: %v", round, err)
 			}
 			early++
@@ -329,7 +329,7 @@ func TestAcknowledgedWritesSurviveKill(t *testing.T) {
 		if declared {
 			check(t, ctx, p, ws, fmt.Sprintf("round %d", round))
 		} else if _, err := p.client.PutIndex(ctx, index, sdl); err != nil {
-			t.Fatalf("declare index: %v\n%s", err, p.stderr)
+			t.Fatalf("declare index: %v\n%s", err, p.Stderr)
 		}
 		declared = true
 
@@ -361,14 +361,14 @@ func TestAcknowledgedWritesSurviveKill(t *testing.T) {
 		select {
 		case <-reached:
 			<-time.After(after)
-		case <-p.exited:
+		case <-p.Exited:
 		case <-time.After(60 * time.Second):
-			t.Errorf("round %d: %d of %d writes in a minute\n%s", round, acks.Load(), n, p.stderr)
+			t.Errorf("round %d: %d of %d writes in a minute\n%s", round, acks.Load(), n, p.Stderr)
 		}
 		p.kill()
 		wg.Wait()
 		kills++
-		if err := errors.Join(append(errs, p.killed())...); err != nil {
+		if err := errors.Join(append(errs, p.Killed())...); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
 		for _, w := range ws {
@@ -428,7 +428,7 @@ func check(t *testing.T, ctx context.Context, p *process, ws []*writer, when str
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
-		t.Fatalf("%s: %v\n%s", when, err, p.stderr)
+		t.Fatalf("%s: %v\n%s", when, err, p.Stderr)
 	}
 	want := uint64(0)
 	for _, w := range ws {
@@ -436,11 +436,11 @@ func check(t *testing.T, ctx context.Context, p *process, ws []*writer, when str
 	}
 	res, err := p.client.Search(ctx, client.Search{Index: index, Limit: 0})
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", when, err, p.stderr)
+		t.Fatalf("%s: %v\n%s", when, err, p.Stderr)
 	}
 	info, err := p.client.Index(ctx, index)
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", when, err, p.stderr)
+		t.Fatalf("%s: %v\n%s", when, err, p.Stderr)
 	}
 	if res.Total != want || info.Docs != want {
 		t.Fatalf("%s: %d documents are acknowledged, search counts %d, the index says %d", when, want, res.Total, info.Docs)

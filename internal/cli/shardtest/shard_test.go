@@ -95,7 +95,7 @@ func documents(n int) string {
 // A script that knows nothing but the framing and a coordinator over gRPC get the same answers from one node.
 func TestANodeAnswersBothProtocolsAlike(t *testing.T) {
 	p := start(t, t.TempDir(), "127.0.0.1:0", "127.0.0.1:0")
-	s := connect(t, p.shard)
+	s := connect(t, p.shard())
 	bulk, err := json.Marshal(documents(300))
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestANodeAnswersBothProtocolsAlike(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := within(t, patience)
-	fc := framed.NewClient(&frame.Client{Addr: p.shard})
+	fc := framed.NewClient(&frame.Client{Addr: p.shard()})
 	defer fc.Close()
 	var replies []*leaf.SearchReply
 	for _, l := range []leaf.Leaf{p.dial(t), fc} {
@@ -147,12 +147,12 @@ func TestANodeAnswersBothProtocolsAlike(t *testing.T) {
 // Whatever bytes come to the shard port, the peer that sent them gets an answer or an end, and everyone else is served.
 func TestANodeOutlivesWhatComesToItsShardPort(t *testing.T) {
 	p := start(t, t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", "--max-frame-mb", "1")
-	if m := connect(t, p.shard).ask(`{"op":"index","body":"{\"id\":\"a\",\"t\":\"kept\"}"}`); m["ok"] != true {
+	if m := connect(t, p.shard()).ask(`{"op":"index","body":"{\"id\":\"a\",\"t\":\"kept\"}"}`); m["ok"] != true {
 		t.Fatalf("index: %v", m)
 	}
 	alive := func(t *testing.T) {
 		t.Helper()
-		if m := connect(t, p.shard).ask(`{"op":"search","query":"kept","limit":1}`); m["total"] != 1.0 {
+		if m := connect(t, p.shard()).ask(`{"op":"search","query":"kept","limit":1}`); m["total"] != 1.0 {
 			t.Errorf("another caller got %v", m)
 		}
 	}
@@ -182,7 +182,7 @@ func TestANodeOutlivesWhatComesToItsShardPort(t *testing.T) {
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				s := connect(t, p.shard)
+				s := connect(t, p.shard())
 				s.send(c.send)
 				m := s.receive()
 				if m["ok"] != false || m["code"] != c.code || m["error"] == "" {
@@ -201,7 +201,7 @@ func TestANodeOutlivesWhatComesToItsShardPort(t *testing.T) {
 			t.Parallel()
 			whole := framed4(`{"op":"ping"}`)
 			for n := range whole {
-				s := connect(t, p.shard)
+				s := connect(t, p.shard())
 				s.send(whole[:n])
 				if err := s.CloseWrite(); err != nil {
 					t.Fatal(err)
@@ -213,7 +213,7 @@ func TestANodeOutlivesWhatComesToItsShardPort(t *testing.T) {
 		})
 		t.Run("HalfClosed", func(t *testing.T) {
 			t.Parallel()
-			s := connect(t, p.shard)
+			s := connect(t, p.shard())
 			s.send(framed4(`{"op":"search","query":"kept","limit":1}`))
 			if err := s.CloseWrite(); err != nil {
 				t.Fatal(err)
@@ -227,7 +227,7 @@ func TestANodeOutlivesWhatComesToItsShardPort(t *testing.T) {
 		})
 		t.Run("InPieces", func(t *testing.T) {
 			t.Parallel()
-			s := connect(t, p.shard)
+			s := connect(t, p.shard())
 			for _, b := range framed4(`{"op":"ping"}`) {
 				s.send([]byte{b})
 			}
@@ -237,7 +237,7 @@ func TestANodeOutlivesWhatComesToItsShardPort(t *testing.T) {
 		})
 		t.Run("Pipelined", func(t *testing.T) {
 			t.Parallel()
-			s := connect(t, p.shard)
+			s := connect(t, p.shard())
 			var b []byte
 			for range 50 {
 				b = append(append(b, framed4(`{"op":"docs"}`)...), framed4(`{"op":"ping"}`)...)
@@ -254,7 +254,7 @@ func TestANodeOutlivesWhatComesToItsShardPort(t *testing.T) {
 			t.Parallel()
 			conns := make([]socket, 200)
 			for i := range conns {
-				conns[i] = connect(t, p.shard)
+				conns[i] = connect(t, p.shard())
 				conns[i].send(framed4(`{"op":"ping"}`)[:1+i%8])
 			}
 			alive(t)
@@ -275,7 +275,7 @@ func TestANodeOutlivesWhatComesToItsShardPort(t *testing.T) {
 				if len(b) > 4 && rng.IntN(2) == 0 {
 					binary.LittleEndian.PutUint32(b, uint32(len(b)-4))
 				}
-				s := connect(t, p.shard)
+				s := connect(t, p.shard())
 				s.send(b)
 				if err := s.CloseWrite(); err != nil && !errors.Is(err, syscall.ENOTCONN) {
 					t.Fatal(err)
@@ -290,7 +290,7 @@ func TestANodeOutlivesWhatComesToItsShardPort(t *testing.T) {
 		t.Run("Reset", func(t *testing.T) {
 			t.Parallel()
 			for range 100 {
-				s := connect(t, p.shard)
+				s := connect(t, p.shard())
 				s.send(framed4(`{"op":"search","query":"kept","limit":1}`))
 				if err := s.SetLinger(0); err != nil {
 					t.Fatal(err)
@@ -315,7 +315,7 @@ func TestANodeOutlivesWhatComesToItsShardPort(t *testing.T) {
 func TestARestartUnderAWarmPoolIsInvisible(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "127.0.0.1:0", "127.0.0.1:0")
-	fc := &frame.Client{Addr: p.shard}
+	fc := &frame.Client{Addr: p.shard()}
 	l := framed.NewClient(fc)
 	defer l.Close()
 	ctx := within(t, 2*patience)
@@ -342,8 +342,8 @@ func TestARestartUnderAWarmPoolIsInvisible(t *testing.T) {
 	}
 	for round := range 3 {
 		warm()
-		p.end(syscall.SIGKILL)
-		p = start(t, dir, p.grpc, p.shard)
+		p.kill()
+		p = start(t, dir, p.grpc(), p.shard())
 		// A write first: it is only sent again where the node cannot have had it, so a dead socket has to be noticed before.
 		if err := index(fmt.Sprintf("after %d", round)); err != nil {
 			t.Fatalf("a write after restart %d: %v", round, err)

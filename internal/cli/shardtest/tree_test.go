@@ -114,7 +114,7 @@ func TestATreeOverNodesAnswersLikeOne(t *testing.T) {
 	whole := one.dial(t)
 	leaves := make([][]leaf.Leaf, len(groups))
 	for g, members := range groups {
-		fc := framed.NewClient(&frame.Client{Addr: members[1].shard})
+		fc := framed.NewClient(&frame.Client{Addr: members[1].shard()})
 		t.Cleanup(func() {
 			if err := fc.Close(); err != nil {
 				t.Error(err)
@@ -167,24 +167,20 @@ func TestATreeOverNodesAnswersLikeOne(t *testing.T) {
 	same("all live")
 
 	// A process that is stopped holds its connections open and says nothing: only the clock tells.
-	if err := groups[0][0].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	groups[0][0].signal(syscall.SIGSTOP)
 	for range 5 {
 		same("one stopped")
 	}
 	if tr.policy.Stats().Hedges == 0 {
 		t.Error("a member that does not answer was never hedged")
 	}
-	if err := groups[0][0].cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	groups[1][1].end(syscall.SIGKILL)
+	groups[0][0].signal(syscall.SIGCONT)
+	groups[1][1].kill()
 	for range 5 {
 		same("one killed")
 	}
 
-	groups[1][0].end(syscall.SIGKILL)
+	groups[1][0].kill()
 	_, err := tr.ask(ctx, queries[0], 30)
 	if e, ok := errors.AsType[*serve.InsufficientError](err); !ok || e.Tally.Covered() != 1 || e.Tally.Count(serve.Unavailable) != 1 {
 		t.Errorf("with a group gone: %v", err)

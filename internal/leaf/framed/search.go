@@ -471,7 +471,7 @@ func appendSearchReply(b []byte, c *searchCall, r *leaf.SearchReply, t *types) (
 		b = api.AppendStrings(b, r.Notes)
 	}
 	if r.Stats != nil {
-		b = append(appendStats(append(b, `,"stats":{`...), r.Stats), '}')
+		b = append(api.AppendStatistics(append(b, `,"stats":{`...), r.Stats), '}')
 	}
 	return append(appendMeta(b, &r.Meta), '}'), nil
 }

@@ -1,8 +1,6 @@
 package framed
 
 import (
-	"cmp"
-	"slices"
 	"strconv"
 
 	"github.com/weft-search/weft/internal/api"
@@ -57,48 +55,6 @@ func readStatsRequest(m *message) *leaf.StatsRequest {
 	r.Query = m.query(m.operator(defaultOp, query.Or))
 	r.DefaultFields = m.defaultFields()
 	return r
-}
-
-// appendStats appends the members of statistics, without braces, terms and fields in the order of their names.
-func appendStats(b []byte, st *score.Stats) []byte {
-	b = append(b, `"docs":`...)
-	b = strconv.AppendUint(b, st.Docs, 10)
-	b = append(b, `,"terms":[`...)
-	terms := make([]score.Term, 0, len(st.DF))
-	for t := range st.DF {
-		terms = append(terms, t)
-	}
-	slices.SortFunc(terms, func(a, b score.Term) int { return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Text, b.Text)) })
-	for i, t := range terms {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, `{"term":`...)
-		b = api.AppendString(b, t.Text)
-		b = append(b, `,"field":`...)
-		b = api.AppendString(b, t.Field)
-		b = append(b, `,"df":`...)
-		b = strconv.AppendUint(b, st.DF[t], 10)
-		b = append(b, '}')
-	}
-	b = append(b, `],"fields":{`...)
-	fields := make([]string, 0, len(st.Fields))
-	for f := range st.Fields {
-		fields = append(fields, f)
-	}
-	slices.Sort(fields)
-	for i, f := range fields {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = api.AppendString(b, f)
-		b = append(b, `:{"sum":`...)
-		b = strconv.AppendUint(b, st.Fields[f].SumLen, 10)
-		b = append(b, `,"count":`...)
-		b = strconv.AppendUint(b, st.Fields[f].Docs, 10)
-		b = append(b, '}')
-	}
-	return append(b, '}')
 }
 
 // statsMember reads a member of statistics, if name is one.
@@ -196,13 +152,13 @@ func (m *message) stats() *score.Stats {
 func (w *writer) stats(st *score.Stats) {
 	if st != nil {
 		w.name("stats")
-		w.b = append(appendStats(append(w.b, '{'), st), '}')
+		w.b = append(api.AppendStatistics(append(w.b, '{'), st), '}')
 	}
 }
 
 // appendStatsReply appends the reply to a request for statistics.
 func appendStatsReply(b []byte, r *leaf.StatsReply) []byte {
-	b = appendStats(append(b, `{"ok":true,`...), &r.Stats)
+	b = api.AppendStatistics(append(b, `{"ok":true,`...), &r.Stats)
 	return append(appendMeta(b, &r.Meta), '}')
 }
 
