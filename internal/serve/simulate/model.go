@@ -91,15 +91,16 @@ func (m *Model) between(replicas int) time.Duration {
 // number, so that what one replica draws does not depend on the order in which others are called.
 type drawer struct {
 	m    Model
-	r    *rand.Rand
+	r    *rand.Rand    // of calls
+	when *rand.Rand    // of slow times, which are the same however many calls are made
 	slow bool          // in a slow time; without those, the last call was slow
 	till time.Duration // the end of the slow time, or of the time before the next one
 }
 
 func newDrawer(m Model, seed, stream uint64) *drawer {
-	d := &drawer{m: m, r: rand.New(rand.NewPCG(seed, stream))}
+	d := &drawer{m: m, r: rand.New(rand.NewPCG(seed, stream)), when: rand.New(rand.NewPCG(seed, stream+slowTimes))}
 	if m.Episode > 0 {
-		d.slow = d.r.Float64() < m.Share
+		d.slow = d.when.Float64() < m.Share
 		d.till = d.length()
 	}
 	return d
@@ -111,7 +112,7 @@ func (d *drawer) length() time.Duration {
 	if !d.slow {
 		mean *= (1 - d.m.Share) / d.m.Share
 	}
-	return time.Duration(d.r.ExpFloat64() * mean)
+	return time.Duration(d.when.ExpFloat64() * mean)
 }
 
 // call draws a call that begins at a time, counted from the start of the simulation and never before that of an earlier one:

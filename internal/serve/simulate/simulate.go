@@ -77,9 +77,10 @@ const width = 100
 
 // streams of random numbers beside those of the replicas, which have the numbers from 0.
 const (
-	arrivals = 1<<63 + iota
-	rotation
-	choices
+	arrivals  = 1<<63 + iota
+	rotation            // plus 256 times the number of the shard
+	choices             // the same
+	slowTimes = 1 << 62 // plus the number of the replica
 )
 
 // Run simulates on the clock of package time; it returns when every query has been answered and nothing it started is running. It is

@@ -60,14 +60,14 @@ func TestHedgingMeetsItsAim(t *testing.T) {
 	none, hedged, together := Variants()[0], Variants()[1], Variants()[3]
 	var all []Setup
 	for _, m := range []Model{SlowCalls(), SlowReplicas()} {
+		// Shorter slow times, so that a short run has some.
+		m.Episode /= 5
 		all = append(all, setups(m, 1, 3, 30_000/fewer, none, hedged, together)...)
 		all = append(all, setups(m, 10, 3, 4000/fewer, none, hedged, together)...)
 		all = append(all, setups(m, 100, 3, 1000/fewer, none, hedged, together)...)
 	}
 	for i := range all {
 		all[i].WarmUp /= fewer
-		// One in which replicas are slow in the shortest runs too.
-		all[i].Seed = 11
 	}
 	results := runAll(t, all)
 	if err := WriteTable(t.Output(), results); err != nil {
@@ -163,12 +163,15 @@ func TestTailTable(t *testing.T) {
 	for _, m := range []Model{SlowCalls(), SlowReplicas()} {
 		all = append(all, setups(m, 1, 3, 300_000, Variants()...)...)
 		all = append(all, setups(m, 10, 3, 50_000, Variants()...)...)
-		all = append(all, setups(m, 100, 2, 10_000, few...)...)
-		all = append(all, setups(m, 100, 3, 10_000, Variants()...)...)
+		all = append(all, setups(m, 100, 2, 5000, few...)...)
+		all = append(all, setups(m, 100, 3, 5000, Variants()...)...)
 		all = append(all, setups(m, 1000, 3, 3000, Variants()...)...)
-		all = append(all, setups(m, 1000, 4, 3000, few...)...)
+		if m.Episode == 0 {
+			// With three the slowest query in a thousand has a shard of which all are slow.
+			all = append(all, setups(m, 1000, 4, 3000, few...)...)
+		}
 	}
-	all = append(all, setups(StandingReplicas(), 100, 3, 10_000, Variants()...)...)
+	all = append(all, setups(StandingReplicas(), 100, 3, 5000, Variants()...)...)
 	if err := WriteTable(os.Stdout, runAll(t, all)); err != nil {
 		t.Fatal(err)
 	}
