@@ -70,6 +70,11 @@ const (
 	MaxTerms    = 10_000  // terms of a Stats
 	MaxValues   = 16      // fields of AggregateRequest.Values
 	MaxRawCount = 1 << 20 // raw values of one AggregateReply
+
+	// Statistics that a Search or an Aggregate installs. A search scores no more than 1 << 15 words, which those of its prefixes are
+	// among, so that the sums over the shards for the largest query, whose prefixes begin other words on each of them, fit in too.
+	MaxStatsTerms  = 1 << 16 // terms, over all fields
+	MaxStatsFields = 1 << 12 // fields
 )
 
 // Snapshot names the state of an index that a reply speaks of. Equal snapshots hold the same documents in the same places.
