@@ -79,6 +79,7 @@ const (
 	IndexLimit           Code = "index_limit"
 	CallerGone           Code = "caller_gone"
 	Internal             Code = "internal"
+	WriteUncertain       Code = "write_uncertain"
 	NotReady             Code = "not_ready"
 	IndexUnavailable     Code = "index_unavailable"
 	ReadOnly             Code = "read_only"
@@ -160,6 +161,7 @@ var Codes = map[Code]CodeInfo{
 	IndexLimit:           {http.StatusTooManyRequests, "Too many indexes"},
 	CallerGone:           {StatusCallerGone, "The caller hung up"},
 	Internal:             {http.StatusInternalServerError, "Internal error"},
+	WriteUncertain:       {http.StatusInternalServerError, "Whether the write was applied is not known"},
 	NotReady:             {http.StatusServiceUnavailable, "The server is not ready"},
 	IndexUnavailable:     {http.StatusServiceUnavailable, "The index cannot be used"},
 	ReadOnly:             {http.StatusServiceUnavailable, "The index takes no writes"},

@@ -26,6 +26,7 @@ func TestWhatAnErrorAllows(t *testing.T) {
 		{"a node that closes", problem(api.ShuttingDown), Elsewhere, true, true, replica.Faulty},
 		{"an index that cannot be opened", problem(api.IndexUnavailable), Elsewhere, true, true, replica.Faulty},
 		{"an index that takes no writes", problem(api.ReadOnly), Elsewhere, true, true, replica.Faulty},
+		{"a write that met a failing disk", problem(api.WriteUncertain), Elsewhere, true, false, replica.Faulty},
 		{"a node that fails", problem(api.Internal), Elsewhere, true, false, replica.Faulty},
 		{"a deadline of the node", problem(api.Timeout), Elsewhere, true, false, replica.Faulty},
 		{"a full disk", problem(api.DiskFull), Elsewhere, true, false, replica.Faulty},

@@ -87,9 +87,12 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 	if e, ok := errors.AsType[*DataDirError](err); ok && !isDiskFull(err) {
 		p := &api.Problem{Code: api.ReadOnly, Detail: "the catalog of indexes could not be written; nothing was changed", Cause: e}
 		if errors.Is(err, vfs.ErrUncertain) {
-			p.Detail = "the catalog of indexes could not be made durable; whether the change outlives a restart is not known"
+			p.Code, p.Detail = api.WriteUncertain, "the catalog of indexes could not be made durable; whether the change outlives a restart is not known"
 		}
 		return p
+	}
+	if e, ok := errors.AsType[*shard.ReadOnlyError](err); ok && e.Uncertain {
+		return &api.Problem{Code: api.WriteUncertain, Cause: err, Detail: "the log failed under the write: it is not visible, and whether the disk kept it is not known before a restart reads it; from now on " + readOnlyReason(err)}
 	}
 	switch {
 	case isDiskFull(err):

@@ -59,7 +59,7 @@ func opSize(op *Op) int64 {
 // happens; after that Apply returns the outcome regardless of ctx.
 //
 // Errors: ErrOverloaded, ErrReadOnly, ErrClosed, ErrTooLarge and the context's, each without any effect. A ReadOnlyError
-// that the write itself met (the log failed under it) means that it is not acknowledged: it is not visible and, unless the disk
+// that is Uncertain was met by the write itself (the log failed under it): it is not acknowledged and not visible and, unless the disk
 // kept the record against its own word, gone after a restart.
 func (s *Shard) Apply(ctx context.Context, ops []Op) ([]OpResult, error) {
 	if err := ctx.Err(); err != nil {

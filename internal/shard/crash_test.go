@@ -318,6 +318,27 @@ func failAt(t *testing.T, n int, in faultfs.Injector) bool {
 	return fired
 }
 
+// TestTheWriteThatMetTheFailureIsUncertain fails the log under a write: of that one nobody knows what the disk kept, of every later
+// one that it had no effect.
+func TestTheWriteThatMetTheFailureIsUncertain(t *testing.T) {
+	for _, kind := range []faultfs.Kind{faultfs.Sync, faultfs.Write | faultfs.WriteAt} {
+		fsys := faultfs.New(memfs.New(nil))
+		cfg := config(t, fsys)
+		cfg.NoFlushOnClose = true
+		s := open(t, cfg)
+		fsys.Inject(faultfs.From(1, kind, faultfs.IOError))
+		for i, uncertain := range []bool{true, false, false} {
+			_, err := s.Apply(t.Context(), randomOps(rand.New(rand.NewPCG(uint64(i), 3)), 3))
+			var ro *ReadOnlyError
+			if !errors.As(err, &ro) || ro.Uncertain != uncertain {
+				t.Errorf("write %d after a failure of %v: %v, want it uncertain: %t", i, kind, err, uncertain)
+			}
+		}
+		fsys.Inject(nil)
+		closeShard(t, s)
+	}
+}
+
 // TestFullDiskHeals fills the disk under writers, makes room again, and expects writes to go on with nothing lost and nothing
 // invented.
 func TestFullDiskHeals(t *testing.T) {
@@ -344,7 +365,7 @@ func TestFullDiskHeals(t *testing.T) {
 		wg.Go(func() {
 			_, err := s.Apply(t.Context(), ops)
 			var ro *ReadOnlyError
-			if !errors.As(err, &ro) || !errors.Is(err, syscall.ENOSPC) {
+			if !errors.As(err, &ro) || !errors.Is(err, syscall.ENOSPC) || ro.Uncertain {
 				t.Errorf("write on a full disk: %v", err)
 			}
 		})

@@ -48,7 +48,12 @@ func (e *OverloadError) Is(target error) bool { return target == ErrOverloaded }
 
 // ReadOnlyError is the refusal of a write by a shard that stopped writing. It matches ErrReadOnly and, through Cause, what
 // stopped it.
-type ReadOnlyError struct{ Cause error }
+type ReadOnlyError struct {
+	Cause error
+	// Uncertain says that the write met the failure itself: its record was handed to the log, and what the disk kept of it is not known
+	// before a restart reads it. Without it the write had no effect and never will have.
+	Uncertain bool
+}
 
 func (e *ReadOnlyError) Error() string { return "shard is read-only: " + e.Cause.Error() }
 

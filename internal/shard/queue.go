@@ -102,6 +102,7 @@ func (s *Shard) commitGroup(group []*write) {
 	}
 	var first uint64
 	var err error
+	uncertain := false
 	if failed == nil && len(payloads) > 0 {
 		// Not the caller's context: the writes of others are in it.
 		first, err = s.wal.AppendBatch(context.Background(), payloads)
@@ -111,14 +112,19 @@ func (s *Shard) commitGroup(group []*write) {
 	switch {
 	case failed != nil:
 	case err != nil:
-		failed = s.failLocked(fmt.Errorf("write the log: %w", err), errors.Is(err, wal.ErrNoSpace))
+		uncertain = !errors.Is(err, wal.ErrNoSpace) // after that one the log is as it was
+		failed = s.failLocked(fmt.Errorf("write the log: %w", err), !uncertain)
 	case len(payloads) > 0 && first != s.mu.seq+1:
+		uncertain = true
 		failed = s.failLocked(fmt.Errorf("log gave number %d to a record after %d", first, s.mu.seq), false)
 	}
 	frozen := false
 	for _, wr := range group {
 		if failed != nil {
 			wr.err = failed
+			if uncertain && wr.payload != nil {
+				wr.err = &ReadOnlyError{Cause: failed.Cause, Uncertain: true}
+			}
 			continue
 		}
 		s.publishLocked(wr)
