@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -50,11 +51,14 @@ type Canary struct {
 
 	mu      sync.Mutex
 	classes map[uint64]*suspect
+	order   list.List // of *suspect, by their last crash
 }
 
 // suspect is what is remembered of a class.
 type suspect struct {
-	shard   int // the child that crashed last
+	class   uint64
+	place   *list.Element // in order
+	shard   int           // the child that crashed last
 	crashed time.Time
 	lived   int      // fan-outs without a crash since then
 	running *verdict // of the canary that is under way, if one is
@@ -115,6 +119,9 @@ func (c *Canary) Suspect(class uint64) bool {
 
 // Stats returns the counts.
 func (c *Canary) Stats() CanaryStats {
+	c.mu.Lock()
+	c.expire()
+	c.mu.Unlock()
 	return CanaryStats{
 		Suspects: int(c.suspects.Load()), Asked: c.asked.Load(), Refused: c.refused.Load(), Crashes: c.crashes.Load(),
 	}
@@ -122,17 +129,26 @@ func (c *Canary) Stats() CanaryStats {
 
 // find needs the lock.
 func (c *Canary) find(class uint64) *suspect {
-	s := c.classes[class]
-	if s != nil && time.Since(s.crashed) >= c.o.Expiry {
-		c.drop(class)
-		return nil
+	c.expire()
+	return c.classes[class]
+}
+
+// expire drops the classes whose time is over, whichever was asked for: a class that never comes again must not cost the others the lock
+// for ever. There are no more of them to drop than there were crashes. It needs the lock.
+func (c *Canary) expire() {
+	for e := c.order.Front(); e != nil; e = c.order.Front() {
+		s := e.Value.(*suspect)
+		if time.Since(s.crashed) < c.o.Expiry {
+			return
+		}
+		c.drop(s)
 	}
-	return s
 }
 
 // drop needs the lock.
-func (c *Canary) drop(class uint64) {
-	delete(c.classes, class)
+func (c *Canary) drop(s *suspect) {
+	c.order.Remove(s.place)
+	delete(c.classes, s.class)
 	c.suspects.Store(int64(len(c.classes)))
 }
 
@@ -144,26 +160,15 @@ func (c *Canary) crash(class uint64, shard int) {
 	s := c.find(class)
 	if s == nil {
 		if len(c.classes) >= c.o.Classes {
-			c.makeRoom()
+			c.drop(c.order.Front().Value.(*suspect))
 		}
-		s = &suspect{}
+		s = &suspect{class: class}
+		s.place = c.order.PushBack(s)
 		c.classes[class] = s
 		c.suspects.Store(int64(len(c.classes)))
 	}
 	s.shard, s.crashed, s.lived = shard, time.Now(), 0
-}
-
-// makeRoom drops the class whose last crash is longest ago. It needs the lock. It looks at all classes, which are few, and only when
-// something has crashed.
-func (c *Canary) makeRoom() {
-	var oldest uint64
-	var at time.Time
-	for class, s := range c.classes {
-		if at.IsZero() || s.crashed.Before(at) {
-			oldest, at = class, s.crashed
-		}
-	}
-	c.drop(oldest)
+	c.order.MoveToBack(s.place)
 }
 
 // success counts a fan-out of class in which nothing crashed.
@@ -175,7 +180,7 @@ func (c *Canary) success(class uint64) {
 		return
 	}
 	if s.lived++; s.lived >= c.o.Clear {
-		c.drop(class)
+		c.drop(s)
 	}
 }
 

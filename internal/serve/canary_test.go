@@ -329,6 +329,38 @@ func TestCanaryForgets(t *testing.T) {
 	})
 }
 
+// TestCanaryForgetsClassesThatNeverComeAgain: one look at any class lets go of all whose time is over, so that the next costs no lock.
+func TestCanaryForgetsClassesThatNeverComeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, c := newFleet(2), NewCanary(CanaryOptions{Expiry: time.Minute})
+		root := f.coordinator(t, c, pages{})
+		for class := range uint64(10) {
+			c.crash(class, 0)
+		}
+		<-time.After(30 * time.Second)
+		c.crash(3, 0)
+		<-time.After(30 * time.Second)
+		call := func(left int64) {
+			t.Helper()
+			if _, err := root.Call(t.Context(), 77); err != nil {
+				t.Error(err)
+			}
+			if n := c.suspects.Load(); n != left || len(c.classes) != int(left) || c.order.Len() != int(left) {
+				t.Errorf("%d suspects, want %d", n, left)
+			}
+		}
+		call(1)
+		if !c.Suspect(3) {
+			t.Error("the one that crashed again is forgotten")
+		}
+		<-time.After(30 * time.Second)
+		if n := c.Stats().Suspects; n != 0 {
+			t.Errorf("%d suspects in the counts", n)
+		}
+		call(0)
+	})
+}
+
 // TestCanaryEvictedUnderWay: a class that has made room while its canary was under way still gives those that wait their verdict.
 func TestCanaryEvictedUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,6 @@ package hedge
 
 import (
 	"context"
-	"errors"
 	"math"
 	"runtime/debug"
 	"sync"
@@ -36,23 +35,30 @@ import (
 	"github.com/weft-search/weft/internal/serve"
 )
 
-// Causes with which attempts are cancelled; context.Cause of the context of an attempt tells which.
+// Causes with which attempts are cancelled; context.Cause of the context of an attempt tells which. Their outcome is that of a call
+// whose caller has left.
 var (
 	// ErrLost is the cause when another attempt succeeded.
-	ErrLost = errors.New("another attempt answered first")
+	ErrLost error = &failure{"another attempt answered first", serve.TimedOut, nil}
 	// ErrOvertaken is the cause, and matches ErrLost, when the one that succeeded was sent later: the cancelled one was slow.
-	ErrOvertaken error = overtaken{}
+	ErrOvertaken error = &failure{"an attempt that was sent later answered first", serve.TimedOut, ErrLost}
 	// ErrSkipped is the cause when a tied attempt has begun and this one had not.
-	ErrSkipped = errors.New("a tied attempt has begun")
+	ErrSkipped error = &failure{"a tied attempt has begun", serve.TimedOut, nil}
 )
 
-type overtaken struct{}
+// ErrNoReplica is the error of a call of no replica. Its outcome is that the shard is unavailable.
+var ErrNoReplica error = &failure{"there is no replica to call", serve.Unavailable, nil}
 
-func (overtaken) Error() string        { return "an attempt that was sent later answered first" }
-func (overtaken) Is(target error) bool { return target == ErrLost }
+// failure is an error with an outcome, which may be a kind of another one.
+type failure struct {
+	text    string
+	outcome serve.Outcome
+	kind    error
+}
 
-// ErrNoReplica is the error of a call of no replica.
-var ErrNoReplica = errors.New("there is no replica to call")
+func (f *failure) Error() string          { return f.text }
+func (f *failure) Outcome() serve.Outcome { return f.outcome }
+func (f *failure) Unwrap() error          { return f.kind }
 
 // Options of Hedge.
 type Options struct {
@@ -152,11 +158,12 @@ type run[R any] struct {
 	due      time.Time // when the timer is to fire; it may have been set to fire earlier
 	lastSent time.Time // or when the last attempt began in place of others
 	hedges   int       // how many may still be sent
-	denied   bool
-	fresh    int   // the next number that was never sent
-	again    []int // numbers that were skipped and may be sent again
-	running  int   // attempts
-	over     bool  // nothing more is sent
+	noHedge  bool      // the budget refused a hedge
+	noRetry  bool      // and a retry
+	fresh    int       // the next number that was never sent
+	again    []int     // numbers that were skipped and may be sent again
+	running  int       // attempts
+	over     bool      // nothing more is sent
 	won      bool
 	winner   int // its place, if won
 	value    R
@@ -223,7 +230,7 @@ func (r *run[R]) finish() {
 	r.mu.Unlock()
 	r.wait.Wait()
 	if r.report != nil {
-		r.report.Delay, r.report.Denied = 0, r.denied
+		r.report.Delay, r.report.Denied = 0, r.noHedge || r.noRetry
 		if r.n > 1 {
 			r.report.Delay = max(r.delay, 0)
 		}
@@ -335,8 +342,9 @@ func (r *run[R]) ended(s sent, v R, err error) (next sent, ok bool) {
 			if r.calls == nil || r.calls.policy.retry() {
 				next, ok = r.send(Retry, now), true
 				r.arm(now, r.next())
-			} else {
-				r.denied = true
+			} else if !r.noRetry {
+				r.noRetry = true
+				r.calls.policy.retriesDenied.Add(1)
 			}
 		}
 	}
@@ -464,11 +472,14 @@ func (r *run[R]) fired() (s sent, ok bool) {
 		return s, false
 	}
 	if r.calls != nil {
-		// What the budget allows may have changed since the timer was set.
-		left := r.calls.current() - now.Sub(r.lastSent)
+		// What the budget allows may have changed since the timer was set, and the class may have lost its delay.
+		left := time.Duration(math.MaxInt64)
+		if delay := r.calls.current(); delay > 0 {
+			left = delay - now.Sub(r.lastSent)
+		}
 		if left <= 0 && !r.calls.policy.hedge() {
-			if !r.denied {
-				r.denied = true
+			if !r.noHedge {
+				r.noHedge = true
 				r.calls.policy.hedgesDenied.Add(1)
 			}
 			left = math.MaxInt64

@@ -125,7 +125,6 @@ func (p *Policy) hedge() bool {
 // retry takes the place of a retry from its budget.
 func (p *Policy) retry() bool {
 	if !p.retries.take() {
-		p.retriesDenied.Add(1)
 		return false
 	}
 	p.retried.Add(1)
@@ -248,7 +247,8 @@ func (c *Calls) refresh(now time.Time) {
 	var qs [len(tails)]float64
 	var delays [len(tails)]time.Duration
 	c.digest.Read(now, &c.snapshot)
-	if c.snapshot.Took >= uint64(max(o.MinSamples, 1)) {
+	known := c.snapshot.Took >= uint64(max(o.MinSamples, 1))
+	if known {
 		for i, part := range tails {
 			qs[i] = min(max(1-(1-o.Quantile)*part, 0), o.MaxQuantile)
 		}
@@ -259,8 +259,9 @@ func (c *Calls) refresh(now time.Time) {
 		}
 	}
 	for i, d := range delays {
-		if d > 0 {
-			d = max(d, o.MinDelay)
+		// 0 stands for no delay, which is not what calls quicker than the clock can tell have.
+		if known || d > 0 {
+			d = max(d, o.MinDelay, 1)
 			if o.MaxDelay > 0 {
 				d = min(d, o.MaxDelay)
 			}
@@ -352,6 +353,7 @@ func inTurn[R any](
 			return none, err
 		}
 		if !c.policy.retry() {
+			c.policy.retriesDenied.Add(1)
 			if report != nil {
 				report.Denied = true
 			}

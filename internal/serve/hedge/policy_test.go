@@ -530,3 +530,131 @@ func BenchmarkDo(b *testing.B) {
 		})
 	}
 }
+
+// What calls put in while the bucket is full is lost: however many came in time before, a burst has no more than Burst.
+func TestBudgetsHoldNoMoreThanTheirBursts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPolicy(PolicyOptions{Burst: 10, RetryBurst: 10, InitialDelay: 5 * ms})
+		c := p.Calls(Class{Name: "search", Safe: true})
+		quick := func(_ context.Context, i int) (int, error) { return i, nil }
+		for range 2000 {
+			if _, err := Do(t.Context(), c, 3, DoOptions{}, quick); err != nil {
+				t.Error(err)
+			}
+		}
+		const calls = 100
+		var wg sync.WaitGroup
+		for range calls {
+			wg.Go(func() {
+				f := newFleet(plan{work: time.Second}, plan{work: time.Second}, plan{work: time.Second})
+				if _, err := Do(t.Context(), c, 3, DoOptions{}, f.call); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if s := p.Stats(); s.Hedges < 10 || float64(s.Hedges) > 10+0.05*calls {
+			t.Errorf("%+v", s)
+		}
+		for range calls {
+			f := newFleet(plan{err: errBroken}, plan{err: errBroken}, plan{err: errBroken})
+			if _, err := Do(t.Context(), c, 3, DoOptions{}, f.call); err != errBroken {
+				t.Error(err)
+			}
+		}
+		if s := p.Stats(); s.Retries < 10 || float64(s.Retries) > 10+0.2*calls {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A call may outlive what is known of its class. Without a delay there is no hedge.
+func TestNoHedgeWhenTheClassHasLostItsDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPolicy(PolicyOptions{MinSamples: 4, Window: 6 * time.Second})
+		c := p.Calls(Class{Name: "search", Safe: true})
+		for range 64 {
+			c.digest.Record(time.Now(), 10*time.Second)
+		}
+		time.AfterFunc(8*time.Second, func() {
+			if d := c.Delay(); d != 0 {
+				t.Errorf("all is forgotten, and the delay is %v", d)
+			}
+		})
+		// And it is hedged when the class is known again.
+		time.AfterFunc(30*time.Second, func() {
+			for range 64 {
+				c.digest.Record(time.Now(), 5*time.Second)
+			}
+			if d := c.Delay(); d < 5*time.Second {
+				t.Errorf("all is known again, and the delay is %v", d)
+			}
+		})
+		f := newFleet(plan{work: time.Hour}, plan{work: ms})
+		if got, err := Do(t.Context(), c, 2, DoOptions{}, f.call); got != 1 || err != nil {
+			t.Errorf("replica %d, %v", got, err)
+		}
+		if sent := f.events[1].sent; sent < 30*time.Second || sent > 46*time.Second {
+			t.Errorf("hedged at %v", sent)
+		}
+		if s := p.Stats(); s.Hedges != 1 || s.HedgesDenied != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// No time at all is a delay, and not the lack of one.
+func TestCallsQuickerThanTheClockAreHedged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewPolicy(PolicyOptions{MinDelay: 2 * ms}).Calls(Class{Name: "search", Safe: true})
+		for range 64 {
+			c.digest.Record(time.Now(), 0)
+		}
+		if d := c.Delay(); d != 2*ms {
+			t.Errorf("the delay is %v", d)
+		}
+	})
+}
+
+func TestDenialsAreCountedOnceForEachCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPolicy(PolicyOptions{RetryShare: -1, Burst: 2, InitialDelay: 10 * ms})
+		c := p.Calls(Class{Name: "search", Safe: true})
+		// Two attempts run when the budget of hedges is empty. The first failure has a retry refused, and so has the second.
+		f := newFleet(plan{work: 15 * ms, err: errBroken}, plan{work: 20 * ms, err: errBroken}, plan{work: 30 * ms}, plan{})
+		var report Report
+		if got, err := Do(t.Context(), c, 4, DoOptions{Report: &report}, f.call); got != 2 || err != nil || !report.Denied {
+			t.Errorf("replica %d, %v, %+v", got, err, report)
+		}
+		if s := p.Stats(); s.Hedges != 2 || s.RetriesDenied != 1 || s.HedgesDenied != 0 {
+			t.Errorf("%+v", s)
+		}
+		// A refused retry does not hide that a hedge is refused as well.
+		for p.hedge() {
+		}
+		p.hedges.tokens.Store(token)
+		f = newFleet(plan{work: 15 * ms, err: errBroken}, plan{work: 50 * ms}, plan{})
+		if got, err := Do(t.Context(), c, 3, DoOptions{}, f.call); got != 1 || err != nil {
+			t.Errorf("replica %d, %v", got, err)
+		}
+		if s := p.Stats(); s.RetriesDenied != 2 || s.HedgesDenied != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestErrorsHaveOutcomes(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want serve.Outcome
+	}{
+		{ErrNoReplica, serve.Unavailable}, {ErrLost, serve.TimedOut}, {ErrOvertaken, serve.TimedOut}, {ErrSkipped, serve.TimedOut},
+	} {
+		if got := serve.OutcomeOf(fmt.Errorf("shard 7: %w", c.err)); got != c.want {
+			t.Errorf("%v: %v", c.err, got)
+		}
+	}
+	if !errors.Is(ErrOvertaken, ErrLost) || errors.Is(ErrLost, ErrOvertaken) || errors.Is(ErrSkipped, ErrLost) {
+		t.Error("to be overtaken is to lose, and no more")
+	}
+}

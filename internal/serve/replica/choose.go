@@ -9,7 +9,7 @@ import (
 // tiers sorts members by how willingly they are chosen; a bit for each.
 type tiers struct {
 	fit, busy, probation uint64
-	due                  uint64 // of those on probation, whose time is over
+	due                  uint64 // of those on probation, whose time is over: a probe may go there
 }
 
 // tiers looks at the members that have not been tried.
@@ -22,7 +22,7 @@ func (c *call[Q, R]) tiers(now int64) (t tiers) {
 		switch until := m.probation.Load(); {
 		case until != 0:
 			t.probation |= bit
-			if until <= now {
+			if until <= now && m.busyUntil.Load() <= now {
 				t.due |= bit
 			}
 		case m.busyUntil.Load() > now:
@@ -34,8 +34,8 @@ func (c *call[Q, R]) tiers(now int64) (t tiers) {
 	return t
 }
 
-// choose notes the member for an attempt.
-func (c *call[Q, R]) choose(attempt int, at time.Time, t *tiers) {
+// choose notes the member for an attempt, and returns it.
+func (c *call[Q, R]) choose(attempt int, at time.Time, t *tiers) int {
 	now := c.set.since(at)
 	i := -1
 	if attempt == 0 && t.due != 0 {
@@ -52,8 +52,8 @@ func (c *call[Q, R]) choose(attempt int, at time.Time, t *tiers) {
 		i = c.best(at, now, c.leastBad(t.probation))
 	}
 	c.tried |= 1 << i
-	c.chosen[attempt] = int8(i)
-	c.sent = max(c.sent, attempt+1)
+	c.chosen[attempt] = int8(i + 1)
+	return i
 }
 
 // takeProbe returns a member whose probation is over, if this call is the one to probe it, or -1.

@@ -57,14 +57,22 @@ func (d *Detached[Q, R]) Call(ctx context.Context, req Q) (R, error) {
 	go func() {
 		defer d.all.Done()
 		var r reply
-		r.value, r.err = guarded(ctx, d.leaf, req)
-		select {
-		case replies <- r:
-		case <-leave:
-			d.mu.Lock()
-			d.left--
-			d.mu.Unlock()
-		}
+		whole := false
+		// Deferred, for a call may panic, which nobody above could catch on this goroutine, or end the goroutine.
+		defer func() {
+			if !whole {
+				r = reply{err: &serve.PanicError{Value: recover(), Stack: debug.Stack()}}
+			}
+			select {
+			case replies <- r:
+			case <-leave:
+				d.mu.Lock()
+				d.left--
+				d.mu.Unlock()
+			}
+		}()
+		r.value, r.err = d.leaf.Call(ctx, req)
+		whole = true
 	}()
 	select {
 	case r := <-replies:
@@ -76,16 +84,6 @@ func (d *Detached[Q, R]) Call(ctx context.Context, req Q) (R, error) {
 		close(leave)
 		return none, context.Cause(ctx)
 	}
-}
-
-// guarded calls a leaf, and makes an error of a panic, which nobody above could catch on this goroutine.
-func guarded[Q, R any](ctx context.Context, leaf serve.Leaf[Q, R], req Q) (v R, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &serve.PanicError{Value: p, Stack: debug.Stack()}
-		}
-	}()
-	return leaf.Call(ctx, req)
 }
 
 func (d *Detached[Q, R]) enter() error {

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,36 @@ func TestDetachedReturnsWhenItsTimeIsOver(t *testing.T) {
 		}
 		close(hang)
 		<-closed
+		if d.Left() != 0 {
+			t.Errorf("%d left", d.Left())
+		}
+	})
+}
+
+func TestDetachedCallThatEndsItsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		linger := make(chan struct{})
+		d := Detach(serve.LeafFunc[bool, int](func(_ context.Context, hang bool) (int, error) {
+			if hang {
+				<-linger
+			}
+			runtime.Goexit()
+			return 0, nil
+		}), 1)
+		// The caller has all the time in the world, and is told at once.
+		begin := time.Now()
+		var p *serve.PanicError
+		if _, err := d.Call(t.Context(), false); !errors.As(err, &p) || p.Value != nil || time.Since(begin) != 0 {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+		// One that was left behind does not count for ever.
+		ctx, cancel := context.WithTimeout(t.Context(), ms)
+		defer cancel()
+		if _, err := d.Call(ctx, true); !errors.Is(err, context.DeadlineExceeded) || d.Left() != 1 {
+			t.Errorf("%v, %d left", err, d.Left())
+		}
+		close(linger)
+		d.Close()
 		if d.Left() != 0 {
 			t.Errorf("%d left", d.Left())
 		}

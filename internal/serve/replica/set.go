@@ -23,7 +23,7 @@
 //	 +------------------------------- it answers: slow start --------+
 //
 // A replica on probation gets one probe, a real call, when its time is over: it takes a probe from no one, as that call is hedged and
-// retried like any other. Calls that are not safe to repeat make a probe only when no safe one came by for MaxProbation. A replica
+// retried like any other. When the probe was refused for want of room, or told nothing, the next one waits for BusyFor. Calls that are not safe to repeat make a probe only when no safe one came by for MaxProbation. A replica
 // that refused for want of room is Busy: not at fault, but chosen only when no other is left for a short while. With no fit replica
 // the busy ones are asked, then those with the shortest probation: a set is never empty. What a cancelled call says about its replica
 // is written at the fields of Options; that its caller left says nothing.
@@ -110,7 +110,8 @@ type Options[Q any] struct {
 	// Probation is how long the first one lasts. Each failed probe doubles it, up to MaxProbation; so does a return to probation
 	// during the slow start. Each is drawn from ±20 %, so that callers do not probe in step. Defaults: 1 s and 30 s.
 	Probation, MaxProbation time.Duration
-	// BusyFor is for how long a replica that refused is chosen only when no other is left. Default: 100 ms.
+	// BusyFor is for how long a replica that refused is chosen only when no other is left, and how long after a probe without a result
+	// the next one is made. Default: 100 ms.
 	BusyFor time.Duration
 	// Hang is how long a call must have run for it to be a fault that the time of its caller ended: an impatient caller says nothing
 	// about a replica. Default: 100 ms.
@@ -236,7 +237,7 @@ func (s *Set[Q, R]) Call(ctx context.Context, req Q) (R, error) {
 	// The first choice is made here, for it decides how many replicas are left for hedges.
 	tiers := c.tiers(s.since(now))
 	o.Fit = bits.OnesCount64(tiers.fit)
-	if c.choose(0, now, &tiers); tiers.fit&(1<<c.chosen[0]) == 0 {
+	if tiers.fit&(1<<c.choose(0, now, &tiers)) == 0 {
 		o.Fit++
 	}
 	v, err := hedge.Do(ctx, class, len(c.members), o, c.attempt)
@@ -257,28 +258,29 @@ type call[Q, R any] struct {
 
 	mu     sync.Mutex
 	tried  uint64            // a bit for each member that was chosen
-	chosen [MaxReplicas]int8 // the member of each attempt
-	sent   int               // attempts that have chosen
+	chosen [MaxReplicas]int8 // the member of each attempt, counted from 1; 0: it has not chosen
 	first  bool              // the first attempt has begun
 	probe  bool              // the first attempt is one
 }
 
-// attempt is what hedge.Do calls. An attempt that is made again, after it was skipped, goes to the same member.
+// attempt is what hedge.Do calls. An attempt that is made again, after it was skipped, goes to the same member. Attempts run on
+// goroutines of their own and may come here in another order than they were sent.
 func (c *call[Q, R]) attempt(ctx context.Context, i int) (R, error) {
 	s := c.set
 	c.mu.Lock()
 	began := c.began
-	if !c.first {
+	if i == 0 && !c.first {
 		// It begins with the call.
 		c.first = true
 	} else {
 		began = time.Now()
 	}
-	if i >= c.sent {
+	at := int(c.chosen[i]) - 1
+	if at < 0 {
 		tiers := c.tiers(s.since(began))
-		c.choose(i, began, &tiers)
+		at = c.choose(i, began, &tiers)
 	}
-	m := c.members[c.chosen[i]]
+	m := c.members[at]
 	// Only its first time is the probe.
 	probe := i == 0 && c.probe
 	c.probe = c.probe && !probe
@@ -308,7 +310,7 @@ func (c *call[Q, R]) attempt(ctx context.Context, i int) (R, error) {
 	switch v := s.verdict(c.ctx, ctx, err, now, took); v {
 	case unknown:
 		if probe {
-			m.release()
+			s.probeAgain(m.state, now)
 		}
 	case overtaken:
 		s.overtaken(m.state, now, probe)
@@ -326,6 +328,15 @@ const (
 
 // verdict tells what the error of an attempt says. caller and own are the contexts of the call and of the attempt.
 func (s *Set[Q, R]) verdict(caller, own context.Context, err error, now time.Time, took time.Duration) Verdict {
+	// Of an attempt that the hedge ended, the end of the caller's time says nothing, though it may have come too before the attempt
+	// returned. Where both have the same cause an outer hedge ended the caller.
+	switch why := context.Cause(own); {
+	case why == nil || why == context.Cause(caller):
+	case why == hedge.ErrOvertaken:
+		return overtaken
+	case why == hedge.ErrLost || why == hedge.ErrSkipped:
+		return unknown
+	}
 	// A transport may notice the end of the time a moment before the context does.
 	if at, ok := caller.Deadline(); ok && !now.Before(at) || errors.Is(caller.Err(), context.DeadlineExceeded) {
 		if took >= s.o.Hang {
@@ -334,12 +345,6 @@ func (s *Set[Q, R]) verdict(caller, own context.Context, err error, now time.Tim
 		return unknown
 	}
 	if caller.Err() != nil {
-		return unknown
-	}
-	if own.Err() != nil {
-		if context.Cause(own) == hedge.ErrOvertaken {
-			return overtaken
-		}
 		return unknown
 	}
 	return s.o.Judge(err)
@@ -362,7 +367,7 @@ type Attempt struct {
 func (c *call[Q, R]) report(r *hedge.Report) *Report {
 	out := &Report{Set: c.set.o.Name, Delay: r.Delay, Denied: r.Denied, Attempts: make([]Attempt, len(r.Attempts))}
 	for i, a := range r.Attempts {
-		out.Attempts[i] = Attempt{c.members[c.chosen[a.Index]].name, a}
+		out.Attempts[i] = Attempt{c.members[c.chosen[a.Index]-1].name, a}
 	}
 	return out
 }

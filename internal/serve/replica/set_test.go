@@ -548,10 +548,102 @@ func TestProbeThatTellsNothingIsMadeAgain(t *testing.T) {
 		if _, err := s.Call(ctx, "r"); !errors.Is(err, context.Canceled) || servers[0].count() != 1 {
 			t.Errorf("%v, calls %v", err, counts(servers))
 		}
+		// Not at once: if it hangs, the next caller would lose its time as well.
 		servers[0].become(ms, nil)
+		for range 50 {
+			read(t, s)
+		}
+		if servers[0].count() != 0 {
+			t.Errorf("calls %v", counts(servers))
+		}
+		<-time.After(50 * ms)
 		read(t, s)
 		if servers[0].count() != 1 || s.Stats()[0].Probation != 0 {
 			t.Errorf("calls %v, %+v", counts(servers), s.Stats()[0])
+		}
+	})
+}
+
+// A probe that is refused costs a retry: not every call is one.
+func TestProbeThatIsRefusedIsNotMadeAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := fleet(2, ms)
+		s, _ := newSet(t, servers, never, Options[string]{Order: Preferred})
+		servers[0].become(ms, errBroken)
+		for range 5 {
+			read(t, s)
+		}
+		<-time.After(2 * time.Second)
+		servers[0].become(0, refusal{})
+		for range 150 { // 1 ms each
+			read(t, s)
+		}
+		if n := servers[0].count(); n != 2 || s.Stats()[0].Probation >= 0 {
+			t.Errorf("%d probes in 150 ms, %+v", n, s.Stats()[0])
+		}
+	})
+}
+
+// The goroutine of a later attempt may come first.
+func TestEachAttemptHasAReplicaOfItsOwnInWhateverOrderTheyCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := fleet(3, 0)
+		s, _ := newSet(t, servers, never, Options[string]{Order: Preferred})
+		now := time.Now()
+		c := &call[string, string]{set: s, members: *s.members.Load(), ctx: t.Context(), req: "r", began: now, safe: true}
+		tiers := c.tiers(s.since(now))
+		c.choose(0, now, &tiers)
+		<-time.After(time.Second)
+		for _, i := range []int{2, 0, 1, 0} {
+			if _, err := c.attempt(t.Context(), i); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := counts(servers); fmt.Sprint(got) != "[2 1 1]" {
+			t.Errorf("calls %v", got)
+		}
+		// The first attempt began with the call, and no other did.
+		if st := s.Stats(); st[0].Latency < 800*ms || st[1].Latency > ms || st[2].Latency > ms {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// lingers is a leaf that returns long after its context has ended.
+type lingers time.Duration
+
+func (l lingers) Call(ctx context.Context, _ string) (string, error) {
+	serve.Begun(ctx)
+	<-ctx.Done()
+	<-time.After(time.Duration(l))
+	return "", context.Cause(ctx)
+}
+
+func TestLossIsNoFaultThoughTheTimeIsOverToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quick := fleet(1, ms)[0]
+		calls := hedge.NewPolicy(hedge.PolicyOptions{InitialDelay: 10 * ms}).Calls(hedge.Class{Name: "read", Safe: true})
+		s, err := NewSet([]Replica[string, string]{{"0", lingers(time.Second)}, {"1", quick}},
+			Options[string]{Order: Preferred, Calls: func(string) *hedge.Calls { return calls }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 500*ms)
+		defer cancel()
+		if got, err := s.Call(ctx, "r"); got != "r" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+		if st := s.Stats()[0]; st.Losses != 1 || st.Faults != 0 {
+			t.Errorf("%+v", st)
+		}
+		// A hedge above, which ended the caller, says nothing of the replicas below.
+		above, overtake := context.WithCancelCause(t.Context())
+		time.AfterFunc(5*ms, func() { overtake(hedge.ErrOvertaken) })
+		if _, err := s.Call(above, "r"); err != hedge.ErrOvertaken {
+			t.Error(err)
+		}
+		if st := s.Stats()[0]; st.Losses != 1 || st.Faults != 0 {
+			t.Errorf("%+v", st)
 		}
 	})
 }

@@ -41,8 +41,10 @@ func (st *state) take(now int64) bool {
 	return true
 }
 
-// release ends a probe that told nothing.
-func (st *state) release() {
+// probeAgain ends a probe that told nothing. The next one has to wait: where callers have little time and the replica hangs, each of
+// them would be a probe, and have no time left for another replica.
+func (s *Set[Q, R]) probeAgain(st *state, at time.Time) {
+	st.busyUntil.Store(s.since(at) + int64(s.o.BusyFor))
 	st.mu.Lock()
 	st.probing = false
 	st.mu.Unlock()
@@ -55,9 +57,9 @@ func (s *Set[Q, R]) judge(st *state, at time.Time, v Verdict, probe bool) {
 	case Busy:
 		st.refusals.Add(1)
 		st.busyUntil.Store(now + int64(s.o.BusyFor))
-		// It lives, but has not shown that it can answer: the next call may ask it again.
+		// It lives, but has not shown that it can answer.
 		if probe {
-			st.release()
+			s.probeAgain(st, at)
 		}
 	case Faulty:
 		st.faults.Add(1)
