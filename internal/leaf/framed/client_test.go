@@ -708,7 +708,7 @@ func TestTheLongestOfTheServer(t *testing.T) {
 			want    time.Duration
 		}{{"", time.Second}, {`,"timeout_ms":0.5`, 500 * time.Microsecond}, {`,"timeout_ms":3600000`, time.Second}} {
 			start := time.Now()
-			b, _ := h.Handle(t.Context(), []byte(`{"op":"search"`+c.timeout+`}`), nil)
+			b := h.Handle(t.Context(), []byte(`{"op":"search"`+c.timeout+`}`), nil).Body
 			if took := time.Since(start); !strings.HasPrefix(string(b), `{"ok":false,"code":"timeout"`) || took != c.want {
 				t.Errorf("%s: %s after %v", c.timeout, b, took)
 			}
@@ -736,7 +736,7 @@ func TestPlainKeysOfAnIndexThatIsReplaced(t *testing.T) {
 	}
 	h := NewHandler(l, HandlerOptions{})
 	ask := func() string {
-		b, _ := h.Handle(t.Context(), []byte(`{"op":"search","sort":"price"}`), nil)
+		b := h.Handle(t.Context(), []byte(`{"op":"search","sort":"price"}`), nil).Body
 		return string(b)[:20]
 	}
 	for range 3 {

@@ -55,18 +55,18 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte("{\"op\":\"\xff\"}"))
 	h := NewHandler(goldenLeaf(), HandlerOptions{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var reply []byte
-		var verdict frame.Verdict
-		used := allocated(func() { reply, verdict = h.Handle(t.Context(), b, nil) })
+		var r frame.Reply
+		used := allocated(func() { r = h.Handle(t.Context(), b, nil) })
+		reply := r.Body
 		v := jsontext.Value(reply)
 		if !v.IsValid() || v.Kind() != '{' || !strings.HasPrefix(string(reply), `{"ok":`) {
 			t.Fatalf("the reply is %q", reply)
 		}
 		isJSON := jsontext.Value(b).IsValid(jsontext.AllowDuplicateNames(true))
-		if isJSON && verdict != frame.Keep && !strings.Contains(string(reply), "more than 64 members") {
+		if isJSON && r.Close && !strings.Contains(string(reply), "more than 64 members") {
 			t.Errorf("%q is JSON, and the connection ends: %s", b, reply)
 		}
-		if !isJSON && verdict != frame.Close {
+		if !isJSON && !r.Close {
 			t.Errorf("%q is not JSON, and the connection goes on: %s", b, reply)
 		}
 		if most := int64(1<<20 + 400*len(b)); used > most {

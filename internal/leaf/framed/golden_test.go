@@ -21,7 +21,6 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/shard/exec"
-	"github.com/weft-search/weft/internal/wire/frame"
 )
 
 const goldenSDL = `index books {
@@ -244,11 +243,11 @@ func TestGolden(t *testing.T) {
 			if prob != nil {
 				t.Fatal(prob)
 			}
-			reply, verdict := h.Handle(t.Context(), request, nil)
-			if verdict != frame.Keep {
+			r := h.Handle(t.Context(), request, nil)
+			if r.Close {
 				t.Errorf("the connection ends")
 			}
-			got := fmt.Sprintf("request: %s\nreply: %s\n", request, reply)
+			got := fmt.Sprintf("request: %s\nreply: %s\n", request, r.Body)
 			name := filepath.Join("testdata", c.name+".golden")
 			if *update {
 				if err := os.MkdirAll("testdata", 0o755); err != nil {

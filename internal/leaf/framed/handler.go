@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/wire/frame"
 )
@@ -17,13 +18,21 @@ import (
 type HandlerOptions struct {
 	MaxTimeout time.Duration // the longest that a request may take, whatever its timeout_ms; none by default
 	MaxReply   int           // bytes of a reply: the server's Limits.MaxReply; frame.DefaultMaxFrame
-	// Admit is asked before a list of ids or documents takes so many bytes more, beyond the first MiB. It returns what gives the memory
+	// Admit is asked before what a reply is made of takes so many bytes more, beyond the first MiB. It returns what gives the memory
 	// back, which is called once when the reply is made, or an error, best an *api.Problem. nil admits everything.
 	Admit func(ctx context.Context, bytes int) (release func(), err error)
+	// Send is asked before a reply that takes more than 64 KiB is sent. It returns what gives the memory back, which is called once when
+	// the reply was sent or its connection is gone, or an error, best an *api.Problem, which is sent in its place; in place of the reply
+	// to a write a short form of that, because the write is done. It should answer at once. nil lets everything be sent.
+	Send func(ctx context.Context, bytes int) (release func(), err error)
 }
 
-// freeRoom is how large a reply may become without asking for memory, and the least that is asked for.
-const freeRoom = 1 << 20
+const (
+	// freeRoom is how large a reply may become without asking for memory, and the least that is asked for.
+	freeRoom = 1 << 20
+	// smallReply is how large a reply may be that is sent without asking.
+	smallReply = 64 << 10
+)
 
 // room is the memory of a reply that grows.
 type room struct {
@@ -31,8 +40,6 @@ type room struct {
 	have  int
 	held  []func()
 }
-
-func (h *Handler) room() *room { return &room{admit: h.o.Admit, have: freeRoom} }
 
 // grow makes sure that there is room for so many bytes. What is asked for at once doubles.
 func (r *room) grow(ctx context.Context, bytes int) error {
@@ -55,6 +62,17 @@ func (r *room) release() {
 	}
 }
 
+// call is a request under way.
+type call struct {
+	*message
+	memory room // of what the reply is made of, and of the reply until it may be sent
+	// brief, which an operation sets when it has written something, makes its reply once more without what may be long.
+	brief func(b []byte) []byte
+}
+
+// sized makes sure that there is room for so many bytes of an answer, here and in the reply.
+func (c *call) sized(ctx context.Context, bytes int) error { return c.memory.grow(ctx, 2*bytes) }
+
 // Handler answers the operations of framed JSON with a leaf.Leaf.
 type Handler struct {
 	leaf  leaf.Leaf
@@ -73,7 +91,7 @@ func NewHandler(l leaf.Leaf, o HandlerOptions) *Handler {
 // operation is one that a request can name.
 type operation struct {
 	members []string // that its requests may have besides those that all may have
-	answer  func(h *Handler, ctx context.Context, m *message, b []byte) ([]byte, error)
+	answer  func(h *Handler, ctx context.Context, c *call, b []byte) ([]byte, error)
 }
 
 var operations = map[string]operation{
@@ -94,35 +112,49 @@ var operations = map[string]operation{
 }
 
 // Handle is the frame.Handler: it answers one request. A frame that is not UTF-8 or not JSON ends the connection.
-func (h *Handler) Handle(ctx context.Context, request, reply []byte) ([]byte, frame.Verdict) {
+func (h *Handler) Handle(ctx context.Context, request, reply []byte) frame.Reply {
 	m, prob, broken := parseMessage(request)
-	switch {
-	case broken:
-		return appendProblem(reply, prob), frame.Close
-	case prob != nil:
-		return appendProblem(reply, prob), frame.Keep
+	if prob != nil {
+		return frame.Reply{Body: appendProblem(reply, prob), Close: broken}
 	}
 	op, ok := operations[m.op]
 	if !ok {
-		prob := invalid(opMember, "there is no operation "+strconv.Quote(api.Clip(m.op)))
-		return appendProblem(reply, prob), frame.Keep
+		return frame.Reply{Body: appendProblem(reply, invalid(opMember, "there is no operation "+strconv.Quote(api.Clip(m.op))))}
 	}
 	if m.check(op.members); m.prob != nil {
-		return appendProblem(reply, m.prob), frame.Keep
+		return frame.Reply{Body: appendProblem(reply, m.prob)}
 	}
 	if d := h.timeout(m); d > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d)
 		defer cancel()
 	}
-	b, err := op.answer(h, ctx, m, reply)
-	if err == nil && len(b) > h.o.MaxReply {
-		err = replyTooLarge(fmt.Sprintf("the reply has %d bytes, at most %d are allowed; ask for less at once", len(b), h.o.MaxReply), h.o.MaxReply)
-	}
+	c := &call{message: m, memory: room{admit: h.o.Admit, have: freeRoom}}
+	defer c.memory.release()
+	b, err := op.answer(h, ctx, c, reply)
 	if err != nil {
-		return appendProblem(reply[:0], problemOf(ctx, err)), frame.Keep
+		return frame.Reply{Body: appendProblem(reply[:0], problemOf(ctx, err))}
 	}
-	return b, frame.Keep
+	release, err := h.mayGo(ctx, b)
+	switch {
+	case err == nil:
+	case c.brief != nil:
+		b = c.brief(reply[:0])
+	default:
+		b = appendProblem(reply[:0], problemOf(ctx, err))
+	}
+	return frame.Reply{Body: b, Release: release}
+}
+
+// mayGo says whether a reply may be sent. release gives back what it is charged for that, if it is charged.
+func (h *Handler) mayGo(ctx context.Context, b []byte) (release func(), err error) {
+	if len(b) > h.o.MaxReply {
+		return nil, replyTooLarge(fmt.Sprintf("the reply has %d bytes, at most %d are allowed; ask for less at once", len(b), h.o.MaxReply), h.o.MaxReply)
+	}
+	if h.o.Send == nil || cap(b) <= smallReply {
+		return nil, nil
+	}
+	return h.o.Send(ctx, cap(b))
 }
 
 // timeout is how long a request may take; 0 is for ever.
@@ -141,7 +173,7 @@ func (m *message) fault() error {
 	return nil
 }
 
-func (h *Handler) ping(ctx context.Context, m *message, b []byte) ([]byte, error) {
+func (h *Handler) ping(ctx context.Context, c *call, b []byte) ([]byte, error) {
 	r, err := h.leaf.Ping(ctx)
 	if err != nil {
 		return nil, err
@@ -149,17 +181,20 @@ func (h *Handler) ping(ctx context.Context, m *message, b []byte) ([]byte, error
 	return appendPingReply(b, r), nil
 }
 
-func (h *Handler) docs(ctx context.Context, m *message, b []byte) ([]byte, error) {
-	r, err := h.leaf.Docs(ctx, &leaf.DocsRequest{Index: m.index})
+func (h *Handler) docs(ctx context.Context, c *call, b []byte) ([]byte, error) {
+	r, err := h.leaf.Docs(ctx, &leaf.DocsRequest{Index: c.index})
 	if err != nil {
 		return nil, err
 	}
 	return appendDocsReply(b, r), nil
 }
 
-func (h *Handler) info(ctx context.Context, m *message, b []byte) ([]byte, error) {
-	r, err := h.leaf.Info(ctx, &leaf.InfoRequest{Index: m.index})
+func (h *Handler) info(ctx context.Context, c *call, b []byte) ([]byte, error) {
+	r, err := h.leaf.Info(ctx, &leaf.InfoRequest{Index: c.index})
 	if err != nil {
+		return nil, err
+	}
+	if err := c.sized(ctx, len(r.Index.Schema)); err != nil {
 		return nil, err
 	}
 	return appendInfoReply(b, r), nil
@@ -171,16 +206,14 @@ var errFull = errors.New("the reply is full")
 // replyRoom is what a reply needs besides its ids and documents, generously.
 const replyRoom = 8 << 10
 
-func (h *Handler) ids(ctx context.Context, m *message, b []byte) ([]byte, error) {
-	req := readIDsRequest(m)
-	if err := m.fault(); err != nil {
+func (h *Handler) ids(ctx context.Context, c *call, b []byte) ([]byte, error) {
+	req := readIDsRequest(c.message)
+	if err := c.fault(); err != nil {
 		return nil, err
 	}
 	b = beginIDsReply(b)
 	from := len(b)
 	full := false
-	memory := h.room()
-	defer memory.release()
 	r, err := h.leaf.IDs(ctx, req, func(ids []string) error {
 		for _, id := range ids {
 			if len(b) > from {
@@ -191,7 +224,7 @@ func (h *Handler) ids(ctx context.Context, m *message, b []byte) ([]byte, error)
 				return errFull
 			}
 		}
-		return memory.grow(ctx, len(b))
+		return c.memory.grow(ctx, len(b))
 	})
 	switch {
 	case full:
@@ -205,9 +238,9 @@ func (h *Handler) ids(ctx context.Context, m *message, b []byte) ([]byte, error)
 // exportBytes is how many bytes of documents a reply has that may leave a rest.
 const exportBytes = 8 << 20
 
-func (h *Handler) export(ctx context.Context, m *message, b []byte) ([]byte, error) {
-	req := readExportRequest(m)
-	if err := m.fault(); err != nil {
+func (h *Handler) export(ctx context.Context, c *call, b []byte) ([]byte, error) {
+	req := readExportRequest(c.message)
+	if err := c.fault(); err != nil {
 		return nil, err
 	}
 	// Every id stands in the reply once, whatever becomes of it.
@@ -222,8 +255,6 @@ func (h *Handler) export(ctx context.Context, m *message, b []byte) ([]byte, err
 	}
 	page := &exportPage{}
 	full := false
-	memory := h.room()
-	defer memory.release()
 	size := 0
 	r, err := h.leaf.Export(ctx, &req.ExportRequest, func(doc leaf.ExportedDoc) error {
 		if room -= len(doc.Source) + 1; room < 0 && (!req.rest || len(page.docs) > 0 || len(doc.Source) > h.o.MaxReply/2) {
@@ -232,7 +263,7 @@ func (h *Handler) export(ctx context.Context, m *message, b []byte) ([]byte, err
 		}
 		page.docs = append(page.docs, doc)
 		size += len(doc.Source)
-		return memory.grow(ctx, 2*size) // here and in the reply
+		return c.sized(ctx, size)
 	})
 	switch {
 	case full && (!req.rest || len(page.docs) == 0):
@@ -260,21 +291,24 @@ func (p *exportPage) cut(ids []string) {
 	p.rest = ids[at:]
 }
 
-func (h *Handler) has(ctx context.Context, m *message, b []byte) ([]byte, error) {
-	req := readHasRequest(m)
-	if err := m.fault(); err != nil {
+func (h *Handler) has(ctx context.Context, c *call, b []byte) ([]byte, error) {
+	req := readHasRequest(c.message)
+	if err := c.fault(); err != nil {
 		return nil, err
 	}
 	r, err := h.leaf.Has(ctx, req)
 	if err != nil {
 		return nil, err
 	}
+	if err := c.sized(ctx, textBytes(r.Missing)); err != nil {
+		return nil, err
+	}
 	return appendHasReply(b, r), nil
 }
 
-func (h *Handler) deleteMany(ctx context.Context, m *message, b []byte) ([]byte, error) {
-	req := readDeleteRequest(m)
-	if err := m.fault(); err != nil {
+func (h *Handler) deleteMany(ctx context.Context, c *call, b []byte) ([]byte, error) {
+	req := readDeleteRequest(c.message)
+	if err := c.fault(); err != nil {
 		return nil, err
 	}
 	r, err := h.leaf.DeleteMany(ctx, req)
@@ -284,12 +318,12 @@ func (h *Handler) deleteMany(ctx context.Context, m *message, b []byte) ([]byte,
 	return appendDeleteReply(b, r), nil
 }
 
-func (h *Handler) deleteOne(ctx context.Context, m *message, b []byte) ([]byte, error) {
-	req := readDeleteOne(m)
-	if m.prob == nil {
-		m.prob = api.CheckID(req.IDs[0])
+func (h *Handler) deleteOne(ctx context.Context, c *call, b []byte) ([]byte, error) {
+	req := readDeleteOne(c.message)
+	if c.prob == nil {
+		c.prob = api.CheckID(req.IDs[0])
 	}
-	if err := m.fault(); err != nil {
+	if err := c.fault(); err != nil {
 		return nil, err
 	}
 	r, err := h.leaf.DeleteMany(ctx, req)
@@ -299,65 +333,88 @@ func (h *Handler) deleteOne(ctx context.Context, m *message, b []byte) ([]byte, 
 	return appendDeleteOne(b, r), nil
 }
 
-func (h *Handler) index(ctx context.Context, m *message, b []byte) ([]byte, error) {
-	m.need("body")
-	req := &leaf.IndexRequest{Index: m.index, Body: m.bytes("body")}
-	if err := m.fault(); err != nil {
+func (h *Handler) index(ctx context.Context, c *call, b []byte) ([]byte, error) {
+	c.need("body")
+	req := &leaf.IndexRequest{Index: c.index, Body: c.bytes("body")}
+	if err := c.fault(); err != nil {
 		return nil, err
 	}
 	r, err := h.leaf.Index(ctx, req)
 	if err != nil {
 		return nil, err
 	}
+	c.brief = func(b []byte) []byte {
+		short := *r
+		short.Inferred = nil
+		return appendIndexReply(b, &short)
+	}
 	return appendIndexReply(b, r), nil
 }
 
-func (h *Handler) bulk(ctx context.Context, m *message, b []byte) ([]byte, error) {
-	raw := m.need("body")
+// briefErrors is how many refused documents are listed in a reply for which there is no memory.
+const briefErrors = 16
+
+func (h *Handler) bulk(ctx context.Context, c *call, b []byte) ([]byte, error) {
+	raw := c.need("body")
 	if raw != nil && raw.Kind() != '"' {
-		m.fail("body", "it is a string")
+		c.fail("body", "it is a string")
 	}
-	if err := m.fault(); err != nil {
+	if err := c.fault(); err != nil {
 		return nil, err
 	}
-	r, err := h.leaf.Bulk(ctx, &leaf.BulkRequest{Index: m.index}, &unquoter{raw: raw[1 : len(raw)-1]})
+	r, err := h.leaf.Bulk(ctx, &leaf.BulkRequest{Index: c.index}, &unquoter{raw: raw[1 : len(raw)-1]})
 	if err != nil {
 		return nil, err
+	}
+	c.brief = func(b []byte) []byte {
+		short := *r
+		short.Errors, short.Inferred = r.Errors[:min(len(r.Errors), briefErrors)], nil
+		short.ErrorsOmitted += uint64(len(r.Errors) - len(short.Errors))
+		return appendBulkReply(b, &short)
 	}
 	return appendBulkReply(b, r), nil
 }
 
-func (h *Handler) stats(ctx context.Context, m *message, b []byte) ([]byte, error) {
-	req := readStatsRequest(m)
-	if err := m.fault(); err != nil {
+func (h *Handler) stats(ctx context.Context, c *call, b []byte) ([]byte, error) {
+	req := readStatsRequest(c.message)
+	if err := c.fault(); err != nil {
 		return nil, err
 	}
 	r, err := h.leaf.Stats(ctx, req)
 	if err != nil {
 		return nil, err
 	}
+	if err := c.sized(ctx, statsBytes(&r.Stats)); err != nil {
+		return nil, err
+	}
 	return appendStatsReply(b, r), nil
 }
 
-func (h *Handler) aggregate(ctx context.Context, m *message, b []byte) ([]byte, error) {
-	req := readAggRequest(m)
-	if err := m.fault(); err != nil {
+func (h *Handler) aggregate(ctx context.Context, c *call, b []byte) ([]byte, error) {
+	req := readAggRequest(c.message)
+	if err := c.fault(); err != nil {
 		return nil, err
 	}
 	r, err := h.leaf.Aggregate(ctx, req)
 	if err != nil {
 		return nil, err
 	}
+	if err := c.sized(ctx, valuesBytes(r.Values)); err != nil {
+		return nil, err
+	}
 	return appendAggReply(b, r), nil
 }
 
-func (h *Handler) knn(ctx context.Context, m *message, b []byte) ([]byte, error) {
-	req := readKNNRequest(m)
-	if err := m.fault(); err != nil {
+func (h *Handler) knn(ctx context.Context, c *call, b []byte) ([]byte, error) {
+	req := readKNNRequest(c.message)
+	if err := c.fault(); err != nil {
 		return nil, err
 	}
 	r, err := h.leaf.KNN(ctx, req)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.sized(ctx, neighbourBytes(r.Hits)); err != nil {
 		return nil, err
 	}
 	b, prob := appendKNNReply(b, r)
@@ -367,32 +424,35 @@ func (h *Handler) knn(ctx context.Context, m *message, b []byte) ([]byte, error)
 	return b, nil
 }
 
-func (h *Handler) search(ctx context.Context, m *message, b []byte) ([]byte, error) {
-	c := readSearchRequest(m)
-	if err := m.fault(); err != nil {
+func (h *Handler) search(ctx context.Context, c *call, b []byte) ([]byte, error) {
+	q := readSearchRequest(c.message)
+	if err := c.fault(); err != nil {
 		return nil, err
 	}
 	for try := 0; ; try++ {
-		t, err := h.searchTypes(ctx, c)
+		t, err := h.searchTypes(ctx, q)
 		if err != nil {
 			return nil, err
 		}
-		if prob := c.bindAfter(t); prob != nil {
+		if prob := q.bindAfter(t); prob != nil {
 			return nil, prob
 		}
-		r, err := h.leaf.Search(ctx, &c.SearchRequest)
+		r, err := h.leaf.Search(ctx, &q.SearchRequest)
 		if err != nil {
 			return nil, err
 		}
 		if t != nil && t.instance != r.Snapshot.Instance {
 			// The index is another than the one that the types are of.
-			h.types.drop(c.Index)
+			h.types.drop(q.Index)
 			if try < 2 {
 				continue
 			}
 			return nil, api.NewProblem(api.IndexDeleted, "the index is being replaced")
 		}
-		out, prob := appendSearchReply(b, c, r, t)
+		if err := c.sized(ctx, searchBytes(r)); err != nil {
+			return nil, err
+		}
+		out, prob := appendSearchReply(b, q, r, t)
 		if prob != nil {
 			return nil, prob
 		}
@@ -433,4 +493,62 @@ func (c *searchCall) byField() bool {
 		}
 	}
 	return false
+}
+
+// What values take besides the bytes of their texts, about, and about as much in a reply.
+const (
+	textHead = 16
+	hitHead  = 64
+)
+
+// textBytes is about what a list of texts takes.
+func textBytes(list []string) int {
+	n := textHead * len(list)
+	for _, s := range list {
+		n += len(s)
+	}
+	return n
+}
+
+// statsBytes is about what statistics take.
+func statsBytes(st *score.Stats) int {
+	n := hitHead * (len(st.DF) + len(st.Fields))
+	for t := range st.DF {
+		n += len(t.Text) + len(t.Field)
+	}
+	return n
+}
+
+// valuesBytes is about what the values of fields take.
+func valuesBytes(list []leaf.FieldValues) int {
+	n := 0
+	for i := range list {
+		n += textBytes(list[i].Texts) + textHead*len(list[i].Numbers)
+	}
+	return n
+}
+
+// neighbourBytes is about what the hits of a vector search take.
+func neighbourBytes(hits []leaf.Neighbour) int {
+	n := hitHead * len(hits)
+	for i := range hits {
+		n += len(hits[i].ID)
+	}
+	return n
+}
+
+// searchBytes is about what the hits of a search and its statistics take.
+func searchBytes(r *leaf.SearchReply) int {
+	n := hitHead * len(r.Hits)
+	for i := range r.Hits {
+		h := &r.Hits[i]
+		n += len(h.ID) + hitHead*len(h.Sort)
+		for k := range h.Sort {
+			n += len(h.Sort[k].Text)
+		}
+	}
+	if r.Stats != nil {
+		n += statsBytes(r.Stats)
+	}
+	return n
 }

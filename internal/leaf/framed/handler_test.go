@@ -86,8 +86,9 @@ func TestErrorsOfALeaf(t *testing.T) {
 	} {
 		l := goldenLeaf()
 		l.docs = func(context.Context, *leaf.DocsRequest) (*leaf.DocsReply, error) { return nil, c.err }
-		b, verdict := NewHandler(l, HandlerOptions{}).Handle(c.ctx, []byte(`{"op":"docs"}`), nil)
-		if !strings.HasPrefix(string(b), c.want) || verdict != frame.Keep || strings.Contains(string(b), "secret") || strings.Contains(string(b), "passwd") {
+		r := NewHandler(l, HandlerOptions{}).Handle(c.ctx, []byte(`{"op":"docs"}`), nil)
+		b := r.Body
+		if !strings.HasPrefix(string(b), c.want) || r.Close || strings.Contains(string(b), "secret") || strings.Contains(string(b), "passwd") {
 			t.Errorf("%s: %s", c.name, b)
 		}
 	}
@@ -120,7 +121,7 @@ func TestMemoryOfReplies(t *testing.T) {
 	}})
 	ask := func(request string) string {
 		held, most, asked = 0, 0, 0
-		b, _ := h.Handle(t.Context(), []byte(request), nil)
+		b := h.Handle(t.Context(), []byte(request), nil).Body
 		if held != 0 {
 			t.Errorf("%s: %d bytes are held", request, held)
 		}

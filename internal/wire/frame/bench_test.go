@@ -9,8 +9,8 @@ import (
 )
 
 // same answers with as many bytes as the request has.
-func same(_ context.Context, request, reply []byte) ([]byte, Verdict) {
-	return append(reply, request...), Keep
+func same(_ context.Context, request, reply []byte) Reply {
+	return Reply{Body: append(reply, request...)}
 }
 
 // BenchmarkRoundTrip is a request and its reply over the loopback; the allocations are those of both sides.

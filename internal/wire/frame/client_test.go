@@ -287,7 +287,7 @@ func TestUnsafeRequestIsRepeatedOnlyIfItWasNotWrittenWhole(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := newPipeListener()
 			var had atomic.Int64
-			start(t, &Server{Handler: func(ctx context.Context, request, reply []byte) ([]byte, Verdict) {
+			start(t, &Server{Handler: func(ctx context.Context, request, reply []byte) Reply {
 				if string(request) == q {
 					had.Add(1)
 				}
@@ -348,9 +348,9 @@ func TestCancelReachesTheHandler(t *testing.T) {
 func TestDeadlineOfARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipeListener()
-		start(t, &Server{Handler: func(ctx context.Context, _, reply []byte) ([]byte, Verdict) {
+		start(t, &Server{Handler: func(ctx context.Context, _, reply []byte) Reply {
 			<-ctx.Done()
-			return reply, Keep
+			return Reply{Body: reply}
 		}}, l)
 		c := startClient(t, &Client{Addr: "pipe", Dial: l.dial})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

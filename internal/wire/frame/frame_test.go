@@ -17,14 +17,14 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // echo answers with "re:" and the request; "close" ends the connection too, "panic" panics.
-func echo(_ context.Context, request, reply []byte) ([]byte, Verdict) {
+func echo(_ context.Context, request, reply []byte) Reply {
 	switch string(request) {
 	case "panic":
 		panic("as asked")
 	case "close":
-		return append(reply, "bye"...), Close
+		return Reply{Body: append(reply, "bye"...), Close: true}
 	}
-	return append(append(reply, "re:"...), request...), Keep
+	return Reply{Body: append(append(reply, "re:"...), request...)}
 }
 
 // refuse answers with the reason.

@@ -17,25 +17,27 @@ var (
 	ErrPeerGone = errors.New("peer is gone")
 )
 
-// Verdict is what a handler says about the connection, apart from the reply.
-type Verdict uint8
+// Reply is what a Handler answers.
+type Reply struct {
+	// Body is the body of the frame that is sent. It is read until it is sent and must not change before Release, or without that before
+	// the connection's next request or its end.
+	Body []byte
+	// Close ends the connection after the reply: for a frame that shows that the peer cannot be trusted to speak the protocol.
+	Close bool
+	// Release, if it is set, gives back the memory that Body was charged for. It is called once: after the last byte of the reply was
+	// handed to the system, or when it is known that the reply will not be sent. It is not called for a Handler that panicked.
+	Release func()
+}
 
-const (
-	// Keep leaves the connection open for the next request.
-	Keep Verdict = iota
-	// Close sends the reply and then ends the connection: for a frame that shows that the peer cannot be trusted to speak the protocol.
-	Close
-)
-
-// Handler answers one request. It appends the reply to reply, which is empty and may have room, and returns the result as append does;
-// it may as well return any other slice, such as the request or memory that is shared.
+// Handler answers one request. It appends the reply to reply, which is empty and may have room, as append does; Body may as well be any
+// other slice, such as the request or memory that is shared.
 //
-// request and reply are the server's and are used again after Handler has returned. The returned slice is read until it is sent and must
-// not change before the connection's next request or its end. The context belongs to the connection: it ends when
-// the peer resets it (cause matching ErrPeerGone) or the server is cut off (cause ErrServerClosed), and not when Handler returns; it
+// request and reply are the server's and are used again after the reply was sent. A peer decides how fast it takes a reply, within
+// Limits: memory of long ones has to be charged until Release, not until Handler returns. The context belongs to the connection: it ends
+// when the peer resets it (cause matching ErrPeerGone) or the server is cut off (cause ErrServerClosed), and not when Handler returns; it
 // has no deadline. Handler must return soon after its context ends. It is called from many goroutines, never twice at once for one
 // connection.
-type Handler func(ctx context.Context, request, reply []byte) ([]byte, Verdict)
+type Handler func(ctx context.Context, request, reply []byte) Reply
 
 // Reason says why the server itself answers.
 type Reason uint8
@@ -60,20 +62,26 @@ type Refusal struct {
 
 // Limits are the bounds of a Server. The zero value of a field is its default.
 type Limits struct {
-	MaxConns    int           // connections at once; 1024
+	MaxConns    int           // connections at once, see Server; 1024
 	MaxRefusing int           // connections over MaxConns that are being told so; those over this too are closed unanswered; 32
 	MaxFrame    int           // bytes of a request's body; DefaultMaxFrame
 	MaxReply    int           // bytes of a reply's body; DefaultMaxFrame
 	Small       int           // a body of more bytes than this is charged to Admit before it is read; 64 KiB
 	Discard     int           // a refused body of at most this many bytes is read and thrown away to keep the connection; 1 MiB
+	First       time.Duration // from the beginning of a connection to the first byte of its first request; 30 s
 	Idle        time.Duration // between a reply and the first byte of the next request; 5 min
 	Stall       time.Duration // without one more byte of a frame; 10 s
 	MinRate     int           // bytes a second: a frame of n bytes must be through after Stall + n/MinRate, both ways; 64 KiB
-	DrainBytes  int           // how much input is thrown away after a last reply so that the peer can read it; MaxFrame
+	ReplyTime   time.Duration // until a reply must be through, however long it is; 1 min
+	DrainBytes  int           // how much input is thrown away after a last reply so that the peer can read it; 256 KiB
 	DrainTime   time.Duration // and for how long; 2 s
 }
 
 // Server answers frames. Its fields are set before the first call of Serve and not changed after it.
+//
+// A connection over Limits.MaxConns takes the place of one that has no request under way: of those that have sent none yet, the one that
+// was opened first, else the one whose last request is the longest ago. A client that sends its request when it has connected is
+// therefore heard however many connections are silent. When all are busy, the new one is refused.
 type Server struct {
 	// Handler answers the requests; required.
 	Handler Handler
@@ -90,7 +98,8 @@ type Server struct {
 	Limits Limits
 
 	once     sync.Once
-	limits   Limits // with the defaults
+	limits   Limits    // with the defaults
+	epoch    time.Time // what the times of connections count from
 	ended    chan struct{}
 	draining atomic.Bool // set with mu held, before the connections are looked at
 	group    sync.WaitGroup
@@ -104,7 +113,7 @@ type Server struct {
 		refusing  int
 	}
 	count struct {
-		accepted, refused, requests, tooLong, noMemory, cut, watched, peersGone, panics atomic.Uint64
+		accepted, refused, evicted, requests, tooLong, noMemory, cut, watched, peersGone, panics atomic.Uint64
 	}
 }
 
@@ -116,12 +125,15 @@ func (s *Server) init() {
 	l.MaxReply = cmp.Or(l.MaxReply, DefaultMaxFrame)
 	l.Small = cmp.Or(l.Small, smallFrame)
 	l.Discard = cmp.Or(l.Discard, 1<<20)
+	l.First = cmp.Or(l.First, 30*time.Second)
 	l.Idle = cmp.Or(l.Idle, 5*time.Minute)
 	l.Stall = cmp.Or(l.Stall, 10*time.Second)
 	l.MinRate = cmp.Or(l.MinRate, 64<<10)
-	l.DrainBytes = cmp.Or(l.DrainBytes, l.MaxFrame)
+	l.ReplyTime = cmp.Or(l.ReplyTime, time.Minute)
+	l.DrainBytes = cmp.Or(l.DrainBytes, 256<<10)
 	l.DrainTime = cmp.Or(l.DrainTime, 2*time.Second)
 	s.limits = l
+	s.epoch = time.Now()
 	s.ended = make(chan struct{})
 	s.mu.listeners = map[net.Listener]struct{}{}
 	s.mu.conns = map[*serverConn]struct{}{}
@@ -186,6 +198,7 @@ func (s *Server) take(nc net.Conn) {
 		return
 	case s.mu.open < s.limits.MaxConns:
 		s.mu.open++
+	case s.evict(): // and its place is the new one's
 	case s.Refuse != nil && s.mu.refusing < s.limits.MaxRefusing:
 		s.mu.refusing++
 		c.refused = true
@@ -196,6 +209,7 @@ func (s *Server) take(nc net.Conn) {
 		return
 	}
 	c.init(nc)
+	c.since.Store(int64(time.Since(s.epoch)))
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	s.mu.conns[c] = struct{}{}
 	s.group.Add(1)
@@ -211,13 +225,43 @@ func (s *Server) take(nc net.Conn) {
 func (s *Server) drop(c *serverConn) {
 	s.mu.Lock()
 	delete(s.mu.conns, c)
-	if c.refused {
+	switch {
+	case c.refused:
 		s.mu.refusing--
-	} else {
+	case !c.evicted:
 		s.mu.open--
 	}
 	s.mu.Unlock()
 	s.group.Done()
+}
+
+// evict closes the connection that can best be done without, if any has no request under way. mu is held. It looks at every connection
+// once, which costs little beside accepting one, and spares the requests a list that all of them would have to lock.
+func (s *Server) evict() bool {
+	for range 3 { // one that was chosen may have got its next request meanwhile
+		var worst *serverConn
+		var fresh bool
+		var since int64
+		for c := range s.mu.conns {
+			if c.refused || c.evicted || c.state.Load() != idle {
+				continue
+			}
+			f, t := !c.used.Load(), c.since.Load()
+			if worst == nil || f && !fresh || f == fresh && t < since {
+				worst, fresh, since = c, f, t
+			}
+		}
+		if worst == nil {
+			return false
+		}
+		if worst.state.CompareAndSwap(idle, ended) {
+			worst.evicted = true
+			worst.nc.Close()
+			s.count.evicted.Add(1)
+			return true
+		}
+	}
+	return false
 }
 
 // Shutdown ends the server in good order: listeners and idle connections are closed at once, requests under way are finished and
@@ -275,7 +319,8 @@ func (s *Server) stop(end func(*serverConn)) error {
 type ServerStats struct {
 	Open      int    // connections now, without those that are being refused
 	Accepted  uint64 // connections
-	Refused   uint64 // connections over MaxConns
+	Refused   uint64 // connections over MaxConns that found no place
+	Evicted   uint64 // connections without a request that were closed for another
 	Requests  uint64 // frames given to the handler
 	TooLong   uint64 // frames over MaxFrame
 	NoMemory  uint64 // frames that Admit refused
@@ -292,7 +337,7 @@ func (s *Server) Stats() ServerStats {
 	s.mu.Unlock()
 	n := &s.count
 	return ServerStats{
-		Open: open, Accepted: n.accepted.Load(), Refused: n.refused.Load(), Requests: n.requests.Load(), TooLong: n.tooLong.Load(),
+		Open: open, Accepted: n.accepted.Load(), Refused: n.refused.Load(), Evicted: n.evicted.Load(), Requests: n.requests.Load(), TooLong: n.tooLong.Load(),
 		NoMemory: n.noMemory.Load(), Cut: n.cut.Load(), Watched: n.watched.Load(), PeersGone: n.peersGone.Load(), Panics: n.panics.Load(),
 	}
 }

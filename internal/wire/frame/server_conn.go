@@ -18,6 +18,8 @@ const (
 	// A connection that is refused is answered within refuseTime, and at most refuseDrain bytes of its input are thrown away.
 	refuseTime  = time.Second
 	refuseDrain = 64 << 10
+	// lastWait is how long a connection is kept when its peer sends more than is thrown away.
+	lastWait = 100 * time.Millisecond
 )
 
 // past is a deadline that ends a read at once.
@@ -35,13 +37,17 @@ type serverConn struct {
 	stream
 	s       *Server
 	refused bool // over MaxConns
+	evicted bool // another connection has its place; with s.mu held
 
 	ctx    context.Context // of the handler: that of the connection
 	cancel context.CancelCauseFunc
 	state  atomic.Int32
+	used   atomic.Bool  // a request has begun
+	since  atomic.Int64 // the beginning of the connection or the end of its last request, in nanoseconds since s.epoch
 
 	begun  time.Time // when the frame that is being read was first waited for; zero before that
 	length int       // of its body; 0 until it is known
+	unread int       // of a body that was refused
 
 	watcher struct {
 		timer *time.Timer
@@ -89,7 +95,11 @@ func (c *serverConn) next() bool {
 	c.begun, c.length = time.Time{}, 0
 	if c.r == c.w {
 		c.r, c.w = 0, 0
-		if c.nc.SetReadDeadline(time.Now().Add(l.Idle)) != nil {
+		quiet := l.Idle
+		if !c.used.Load() {
+			quiet = l.First
+		}
+		if c.nc.SetReadDeadline(time.Now().Add(quiet)) != nil {
 			return false
 		}
 		n, err := c.nc.Read(c.buf)
@@ -101,9 +111,13 @@ func (c *serverConn) next() bool {
 	if !c.state.CompareAndSwap(idle, busy) {
 		return false
 	}
+	if !c.used.Load() {
+		c.used.Store(true)
+	}
 	goOn := c.request()
 	// The order matters: whoever shuts down sets draining and then looks for idle connections, so one of the two sees the other.
 	if goOn {
+		c.since.Store(int64(time.Since(c.s.epoch)))
 		c.state.Store(idle)
 		if !c.s.draining.Load() || !c.state.CompareAndSwap(idle, ended) {
 			return true
@@ -115,7 +129,7 @@ func (c *serverConn) next() bool {
 			}
 		}
 	}
-	c.linger(l.DrainBytes, l.DrainTime)
+	c.linger(c.unread+l.DrainBytes, l.DrainTime)
 	return false
 }
 
@@ -147,10 +161,10 @@ func (c *serverConn) request() bool {
 		if err != nil {
 			c.s.count.noMemory.Add(1)
 			r := Refusal{Reason: NoMemory, Length: int64(n), Err: err, Close: n > l.Discard}
-			if !r.Close {
-				if err := c.discard(n); err != nil {
-					return c.broken(err)
-				}
+			if r.Close {
+				c.unread = n
+			} else if err := c.discard(n); err != nil {
+				return c.broken(err)
 			}
 			return c.refuse(r)
 		}
@@ -166,10 +180,13 @@ func (c *serverConn) request() bool {
 	}
 	request.b = body
 
-	reply := takeBuffer()
-	defer reply.give()
+	own := takeBuffer()
+	defer own.give()
 	c.s.count.requests.Add(1)
-	answer, verdict, ok := c.call(body, reply.b[:0])
+	answer, ok := c.call(body, own.b[:0])
+	if answer.Release != nil {
+		defer answer.Release()
+	}
 	if c.ctx.Err() != nil { // nobody waits for a reply, or the server is cut off
 		if c.gone {
 			c.s.count.peersGone.Add(1)
@@ -180,29 +197,28 @@ func (c *serverConn) request() bool {
 	if !ok {
 		return c.refuse(Refusal{Reason: Panicked, Close: true})
 	}
-	reply.adopt(answer)
-	if len(answer) > l.MaxReply {
-		if !c.refuse(Refusal{Reason: ReplyTooLong, Limit: int64(l.MaxReply), Length: int64(len(answer)), Close: verdict != Keep}) {
+	own.adopt(answer.Body)
+	if n := len(answer.Body); n > l.MaxReply {
+		if !c.refuse(Refusal{Reason: ReplyTooLong, Limit: int64(l.MaxReply), Length: int64(n), Close: answer.Close}) {
 			return false
 		}
-	} else if err := c.reply(answer); err != nil {
+	} else if err := c.reply(answer.Body); err != nil {
 		return c.broken(err)
 	}
-	return verdict == Keep
+	return !answer.Close
 }
 
 // call calls the handler and watches the connection meanwhile. ok is false if the handler panicked.
-func (c *serverConn) call(request, dst []byte) (reply []byte, verdict Verdict, ok bool) {
+func (c *serverConn) call(request, dst []byte) (reply Reply, ok bool) {
 	c.startWatch()
 	defer func() {
 		c.stopWatch()
 		if p := recover(); p != nil {
 			c.panicked(p)
-			reply, ok = nil, false
+			reply, ok = Reply{}, false
 		}
 	}()
-	reply, verdict = c.s.Handler(c.ctx, request, dst)
-	return reply, verdict, true
+	return c.s.Handler(c.ctx, request, dst), true
 }
 
 func (c *serverConn) startWatch() {
@@ -308,7 +324,7 @@ func (c *serverConn) discard(n int) error {
 // reply sends a frame to a peer that must not stall.
 func (c *serverConn) reply(body []byte) error {
 	now := time.Now()
-	last := now.Add(c.allowed(len(body)))
+	last := now.Add(min(c.allowed(len(body)), c.s.limits.ReplyTime))
 	part := body[:min(len(body), writeChunk)]
 	if err := c.nc.SetWriteDeadline(earlier(last, now.Add(c.allowed(len(part))))); err != nil {
 		return err
@@ -378,10 +394,12 @@ func (c *serverConn) refuseConn() {
 }
 
 // linger says that nothing more will be sent and throws away what the peer still sends until it closes: a socket that is closed with
-// unread input resets the connection, and the reset can destroy a reply that the peer has not read yet.
+// unread input resets the connection, and the reset can destroy a reply that the peer has not read yet. Of a peer that sends more than
+// most bytes no more is read; it has a moment to find the reply before the reset tells it that nobody listens.
 func (c *serverConn) linger(most int, long time.Duration) {
 	h, ok := c.nc.(interface{ CloseWrite() error })
-	if !ok || h.CloseWrite() != nil || c.nc.SetReadDeadline(time.Now().Add(long)) != nil {
+	end := time.Now().Add(long)
+	if !ok || h.CloseWrite() != nil || c.nc.SetReadDeadline(end) != nil {
 		return
 	}
 	b := takeBuffer()
@@ -391,10 +409,16 @@ func (c *serverConn) linger(most int, long time.Duration) {
 	}
 	b.b = b.b[:cap(b.b)]
 	for most > 0 {
-		n, err := c.nc.Read(b.b)
+		n, err := c.nc.Read(b.b[:min(most, len(b.b))])
 		if most -= n; err != nil {
 			return
 		}
+	}
+	timer := time.NewTimer(min(time.Until(end), lastWait))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.ctx.Done():
 	}
 }
 

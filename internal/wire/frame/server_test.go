@@ -146,8 +146,8 @@ func TestTricklingSenderIsCutOff(t *testing.T) {
 
 func TestReaderThatStallsIsCutOff(t *testing.T) {
 	s := &Server{Limits: Limits{Stall: 3 * time.Second, MinRate: 1 << 20}}
-	s.Handler = func(_ context.Context, _, reply []byte) ([]byte, Verdict) {
-		return append(reply, make([]byte, 4<<20)...), Keep
+	s.Handler = func(_ context.Context, _, reply []byte) Reply {
+		return Reply{Body: append(reply, make([]byte, 4<<20)...)}
 	}
 	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
 		c := dial()
@@ -252,7 +252,7 @@ func TestReplyOverTheLimit(t *testing.T) {
 }
 
 func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
-	inBubble(t, &Server{Handler: func(ctx context.Context, request, reply []byte) ([]byte, Verdict) {
+	inBubble(t, &Server{Handler: func(ctx context.Context, request, reply []byte) Reply {
 		// Long enough for the watch to read what comes next.
 		<-time.After(10 * time.Millisecond)
 		return echo(ctx, request, reply)
@@ -279,14 +279,14 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 // The request, the reply's own room and memory of the handler may all be returned; nothing is mixed up when they are used again.
 func TestHandlerMayReturnAnyMemory(t *testing.T) {
 	shared := []byte(strings.Repeat("shared", 30))
-	inBubble(t, &Server{Handler: func(_ context.Context, request, reply []byte) ([]byte, Verdict) {
+	inBubble(t, &Server{Handler: func(_ context.Context, request, reply []byte) Reply {
 		switch request[0] {
 		case 's':
-			return shared, Keep
+			return Reply{Body: shared}
 		case 'r':
-			return request, Keep
+			return Reply{Body: request}
 		}
-		return append(reply, request...), Keep
+		return Reply{Body: append(reply, request...)}
 	}}, func(t *testing.T, dial func() net.Conn) {
 		var all sync.WaitGroup
 		for i := range 8 {
@@ -314,13 +314,20 @@ func TestHandlerMayReturnAnyMemory(t *testing.T) {
 }
 
 func TestConnectionsOverTheLimit(t *testing.T) {
-	s := &Server{Handler: echo, Refuse: refuse, Limits: Limits{MaxConns: 2, MaxRefusing: 1, Idle: time.Hour}}
+	goOn := make(chan struct{})
+	s := &Server{Refuse: refuse, Limits: Limits{MaxConns: 2, MaxRefusing: 1, Idle: time.Hour}}
+	s.Handler = func(ctx context.Context, request, reply []byte) Reply {
+		if string(request) == "wait" {
+			<-goOn
+		}
+		return echo(ctx, request, reply)
+	}
 	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		goOn = make(chan struct{}) // of the bubble
 		a, b := dial(), dial()
-		send(t, a, "a")
-		wantReply(t, a, "re:a")
-		send(t, b, "b")
-		wantReply(t, b, "re:b")
+		send(t, a, "wait")
+		send(t, b, "wait")
+		synctest.Wait()
 		c := dial()
 		wantReply(t, c, "too many")
 		wantEnd(t, c)
@@ -335,13 +342,177 @@ func TestConnectionsOverTheLimit(t *testing.T) {
 		c = dial()
 		wantReply(t, c, "too many")
 		// A place comes free.
+		close(goOn)
+		wantReply(t, a, "re:wait")
+		wantReply(t, b, "re:wait")
 		a.Close()
 		synctest.Wait()
 		c = dial()
 		send(t, c, "c")
 		wantReply(t, c, "re:c")
-		if n := s.Stats(); n.Open != 2 || n.Accepted != 3 || n.Refused != 4 {
+		if n := s.Stats(); n.Open != 2 || n.Accepted != 3 || n.Refused != 4 || n.Evicted != 0 {
 			t.Errorf("%+v", n)
+		}
+	})
+}
+
+// When all places are taken, whoever connects gets that of a connection that asks for nothing: one that never has before one that did,
+// and of those the one that has been quiet for longest.
+func TestFullServerMakesRoom(t *testing.T) {
+	s := &Server{Handler: echo, Refuse: refuse, Limits: Limits{MaxConns: 3, Idle: time.Hour, First: time.Hour}}
+	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		ask := func(c net.Conn, q string) {
+			t.Helper()
+			send(t, c, q)
+			wantReply(t, c, "re:"+q)
+			synctest.Wait()
+			<-time.After(time.Second)
+		}
+		a, b := dial(), dial()
+		ask(a, "a")
+		ask(b, "b")
+		ask(a, "a")
+		silent := dial()
+		<-time.After(time.Second)
+		younger := dial()
+		wantEnd(t, silent)
+		<-time.After(time.Second)
+		c := dial()
+		wantEnd(t, younger)
+		ask(c, "c")
+		d := dial() // b asked longest ago
+		wantEnd(t, b)
+		ask(d, "d")
+		ask(a, "a")
+		ask(c, "c")
+		ask(d, "d")
+		// A connection in the middle of a frame is not taken for one that is quiet.
+		for _, half := range []net.Conn{a, c, d} {
+			if _, err := half.Write([]byte{1, 0}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		e := dial()
+		wantReply(t, e, "too many")
+		if n := s.Stats(); n.Open != 3 || n.Accepted != 6 || n.Refused != 1 || n.Evicted != 3 {
+			t.Errorf("%+v", n)
+		}
+	})
+}
+
+// However many connections say nothing, one that asks is heard.
+func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
+	const limit = 100
+	s := &Server{Handler: echo, Refuse: refuse, Limits: Limits{MaxConns: limit}}
+	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		silent := func(n int) {
+			for range n {
+				dial()
+				<-time.After(time.Millisecond)
+			}
+		}
+		silent(3 * limit)
+		c := dial()
+		<-time.After(time.Millisecond)
+		silent(50)
+		send(t, c, "x")
+		wantReply(t, c, "re:x")
+		silent(3 * limit)
+		send(t, c, "y")
+		wantReply(t, c, "re:y")
+		synctest.Wait()
+		if n := s.Stats(); n.Open != limit || n.Refused != 0 || n.Evicted != 6*limit+51-limit {
+			t.Errorf("%+v", n)
+		}
+		// Without anyone in want of a place, they go before those that have asked.
+		<-time.After(time.Minute)
+		if n := s.Stats(); n.Open != 1 {
+			t.Errorf("%+v", n)
+		}
+		send(t, c, "z")
+		wantReply(t, c, "re:z")
+	})
+}
+
+func TestConnectionWithoutARequestIsClosedSoon(t *testing.T) {
+	inBubble(t, &Server{Handler: echo, Limits: Limits{Idle: time.Minute, First: 7 * time.Second}}, func(t *testing.T, dial func() net.Conn) {
+		begun := time.Now()
+		wantEnd(t, dial())
+		if d := time.Since(begun); d != 7*time.Second {
+			t.Errorf("closed after %v", d)
+		}
+	})
+}
+
+// What a reply is charged is given back when it is sent, or when that has failed, and once.
+func TestReleaseWhenTheReplyIsSent(t *testing.T) {
+	var released atomic.Int64
+	s := &Server{Refuse: refuse, Limits: Limits{Stall: 3 * time.Second, MaxReply: 1 << 20}}
+	s.Handler = func(_ context.Context, request, _ []byte) Reply {
+		n := map[string]int{"fits": 1 << 20, "too long": 1<<20 + 1}[string(request)]
+		return Reply{Body: make([]byte, n), Release: func() { released.Add(1) }}
+	}
+	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		c := dial()
+		send(t, c, "fits")
+		if _, err := io.ReadFull(c, make([]byte, 1<<20)); err != nil { // all but the last 4 bytes
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := released.Load(); n != 0 {
+			t.Errorf("released %d times before the end of the reply", n)
+		}
+		if _, err := io.ReadFull(c, make([]byte, HeaderSize)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := released.Load(); n != 1 {
+			t.Errorf("released %d times", n)
+		}
+		send(t, c, "too long")
+		wantReply(t, c, "reply too long")
+		synctest.Wait()
+		if n := released.Load(); n != 2 {
+			t.Errorf("released %d times", n)
+		}
+		// One that is not read, and one whose peer leaves.
+		send(t, c, "fits")
+		gone := dial()
+		send(t, gone, "fits")
+		synctest.Wait()
+		if n := released.Load(); n != 2 {
+			t.Errorf("released %d times, two replies are under way", n)
+		}
+		gone.Close()
+		synctest.Wait()
+		if n := released.Load(); n != 3 {
+			t.Errorf("released %d times", n)
+		}
+		<-time.After(time.Minute)
+		if n := released.Load(); n != 4 || s.Stats().Open != 0 {
+			t.Errorf("released %d times, %+v", n, s.Stats())
+		}
+	})
+}
+
+// A reader at the least rate would keep a reply of 64 MiB for 17 minutes.
+func TestReplyTimeBoundsASlowReader(t *testing.T) {
+	s := &Server{Limits: Limits{ReplyTime: 20 * time.Second}}
+	s.Handler = func(context.Context, []byte, []byte) Reply { return Reply{Body: make([]byte, 32<<20)} }
+	inBubble(t, s, func(t *testing.T, dial func() net.Conn) {
+		c := dial()
+		send(t, c, "x")
+		begun := time.Now()
+		buf := make([]byte, 256<<10)
+		for {
+			<-time.After(time.Second)
+			if _, err := c.Read(buf); err != nil {
+				break
+			}
+		}
+		if d := time.Since(begun); d < 20*time.Second || d > 22*time.Second || s.Stats().Cut != 1 {
+			t.Errorf("cut off after %v, %+v", d, s.Stats())
 		}
 	})
 }
@@ -359,6 +530,9 @@ func TestTenThousandSlowSenders(t *testing.T) {
 			}
 			if err != nil && i < limit {
 				t.Fatal(err)
+			}
+			if i < limit {
+				synctest.Wait() // until it is seen to have begun a frame
 			}
 			if n := s.Stats().Open; n > limit {
 				t.Fatalf("%d connections are open", n)
@@ -384,7 +558,7 @@ func TestTenThousandSlowSenders(t *testing.T) {
 func TestShutdownFinishesWhatIsUnderWay(t *testing.T) {
 	goOn := make(chan struct{})
 	begun := make(chan struct{})
-	s := &Server{Handler: func(ctx context.Context, request, reply []byte) ([]byte, Verdict) {
+	s := &Server{Handler: func(ctx context.Context, request, reply []byte) Reply {
 		if string(request) == "wait" {
 			close(begun)
 			select {
@@ -440,11 +614,11 @@ func TestShutdownFinishesWhatIsUnderWay(t *testing.T) {
 func TestShutdownThatTakesTooLongCuts(t *testing.T) {
 	begun := make(chan struct{})
 	cause := make(chan error, 1)
-	s := &Server{Handler: func(ctx context.Context, _, reply []byte) ([]byte, Verdict) {
+	s := &Server{Handler: func(ctx context.Context, _, reply []byte) Reply {
 		close(begun)
 		<-ctx.Done()
 		cause <- context.Cause(ctx)
-		return reply, Keep
+		return Reply{Body: reply}
 	}}
 	c := dialTCP(t, startTCP(t, s))
 	send(t, c, "x")

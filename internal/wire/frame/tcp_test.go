@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -43,7 +44,7 @@ func newWatched() *watched {
 	return &watched{make(chan struct{}, 10), make(chan struct{}), make(chan error, 10)}
 }
 
-func (w *watched) handle(ctx context.Context, request, reply []byte) ([]byte, Verdict) {
+func (w *watched) handle(ctx context.Context, request, reply []byte) Reply {
 	if !strings.HasPrefix(string(request), "wait") {
 		return echo(ctx, request, reply)
 	}
@@ -127,7 +128,10 @@ func TestRefusalOutlivesTheUnreadBody(t *testing.T) {
 		end   bool
 	}{{8<<20 + 1, "too long", true}, {4 << 20, "no memory", true}, {1 << 20, "no memory", false}} {
 		conn := dialTCP(t, addr)
-		send(t, conn, strings.Repeat("x", c.size))
+		// No more than a little is read of a frame over the limit: what the system does not hold cannot be sent.
+		if _, err := conn.Write(Append(nil, make([]byte, c.size))); err != nil && c.size < 8<<20 {
+			t.Fatal(err)
+		}
 		wantReply(t, conn, c.reply)
 		if c.end {
 			wantEnd(t, conn)
@@ -137,15 +141,78 @@ func TestRefusalOutlivesTheUnreadBody(t *testing.T) {
 		}
 	}
 	// The same with a connection that is one too many.
-	one := &Server{Handler: echo, Refuse: refuse, Limits: Limits{MaxConns: 1}}
+	w := newWatched()
+	one := &Server{Handler: w.handle, Refuse: refuse, Limits: Limits{MaxConns: 1}}
 	addr = startTCP(t, one)
-	first := dialTCP(t, addr)
-	send(t, first, "x")
-	wantReply(t, first, "re:x")
+	send(t, dialTCP(t, addr), "wait")
+	within(t, "the request", w.begun)
 	second := dialTCP(t, addr)
 	send(t, second, "x")
 	wantReply(t, second, "too many")
 	wantEnd(t, second)
+}
+
+// counted counts what is read from the connections of a listener.
+type counted struct {
+	net.Listener
+	read atomic.Int64
+}
+
+type countedConn struct {
+	*net.TCPConn
+	read *atomic.Int64
+}
+
+func (l *counted) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &countedConn{c.(*net.TCPConn), &l.read}, nil
+}
+
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.TCPConn.Read(p)
+	c.read.Add(int64(n))
+	return n, err
+}
+
+// A frame over the limit is not read, but for the little that lets its sender find the refusal.
+func TestLittleIsReadOfAFrameOverTheLimit(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &counted{Listener: inner}
+	s := &Server{Handler: echo, Refuse: refuse, Limits: Limits{MaxFrame: 32 << 20}}
+	start(t, s, l)
+	for range 3 {
+		conn := dialTCP(t, inner.Addr().String())
+		l.read.Store(0)
+		sent := make(chan struct{})
+		go func() { // a sender that does not stop for a reply
+			defer close(sent)
+			if _, err := conn.Write(Append(nil, make([]byte, 48<<20))); err == nil {
+				t.Error("all of the frame was taken")
+			}
+		}()
+		wantReply(t, conn, "too long")
+		within(t, "the end of the sender", sent)
+		conn.Close()
+		for s.Stats().Open > 0 {
+			yield()
+		}
+		if n := l.read.Load(); n > 256<<10+readAhead {
+			t.Errorf("%d bytes were read", n)
+		}
+	}
+	// A client that sends all of its frame first has the refusal too.
+	c := &Client{Addr: inner.Addr().String()}
+	defer c.Close()
+	reply, err := c.Do(t.Context(), make([]byte, 48<<20), Options{})
+	if string(reply) != "too long" || err != nil {
+		t.Errorf("%q, %v", reply, err)
+	}
 }
 
 func TestCloseVerdictWithInputLeft(t *testing.T) {
