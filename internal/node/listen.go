@@ -153,7 +153,7 @@ func (n *Node) grpcServer(lis net.Listener) *listening {
 	m.GaugeFunc("weft_shard_grpc_calls", "Calls of shard gRPC that are under way.", func() float64 { return float64(srv.Counters().Running) })
 	m.GaugeFunc("weft_shard_grpc_refused", "Calls of shard gRPC that were refused for want of room, since the start.", func() float64 { return float64(srv.Counters().Refused) })
 	m.GaugeFunc("weft_shard_grpc_stalled", "Calls of shard gRPC that were cut off for a peer that took or sent nothing, since the start.", func() float64 { return float64(srv.Counters().Stalled) })
-	lis = &boundedListener{Listener: lis, room: make(chan struct{}, l.ShardConns)}
+	lis = &boundedListener{Listener: lis, room: make(chan struct{}, l.ShardConns), log: n.log}
 	return &listening{
 		lis: lis, serve: func() error { return g.Serve(lis) }, closed: grpc.ErrServerStopped,
 		shutdown: func(ctx context.Context) error {
@@ -299,6 +299,7 @@ func (s *servers) close() error {
 type boundedListener struct {
 	net.Listener
 	room chan struct{}
+	log  *slog.Logger
 }
 
 // Accept implements net.Listener.
@@ -312,8 +313,9 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		case l.room <- struct{}{}:
 			return &boundedConn{Conn: c, leave: sync.OnceFunc(func() { <-l.room })}, nil
 		default:
+			// An error of this connection is none of the listener: returned, it would end the server.
 			if err := c.Close(); err != nil {
-				return nil, err
+				l.log.Debug("closing a connection beyond the bound failed", "error", err)
 			}
 		}
 	}

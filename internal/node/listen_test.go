@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -187,5 +188,34 @@ func TestConnectionsOfShardGRPCAreBounded(t *testing.T) {
 		if ok {
 			return
 		}
+	}
+}
+
+// brokenConns is a listener whose connections fail when they are closed.
+type brokenConns struct {
+	net.Listener
+	accepted int
+}
+
+type brokenConn struct{ net.Conn }
+
+func (brokenConn) Close() error { return errors.New("cannot close") }
+
+func (l *brokenConns) Accept() (net.Conn, error) {
+	if l.accepted++; l.accepted > 3 {
+		return nil, net.ErrClosed
+	}
+	return brokenConn{}, nil
+}
+
+// A connection beyond the bound that cannot even be closed does not end the server.
+func TestConnectionsBeyondTheBoundThatFailToClose(t *testing.T) {
+	inner := &brokenConns{}
+	l := &boundedListener{Listener: inner, room: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
+	if _, err := l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || inner.accepted != 4 {
+		t.Errorf("%v after %d connections", err, inner.accepted)
 	}
 }
