@@ -21,6 +21,7 @@ import (
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/leaf/framed"
 	"github.com/weft-search/weft/internal/leaf/rpc"
+	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/wire/frame"
 )
 
@@ -176,23 +177,36 @@ func (n *Node) grpcServer(lis net.Listener) *listening {
 // frameServer serves framed JSON.
 func (n *Node) frameServer(lis net.Listener) *listening {
 	l := n.cfg.Limits
-	admit := func(ctx context.Context, bytes int) (func(), error) {
-		place, err := n.memory.TryEnter(int64(bytes))
+	charge := func(ctx context.Context, gate *admit.Gate, bytes int64) (func(), error) {
+		place, err := gate.TryEnter(bytes)
 		if err != nil {
-			return nil, n.problem(ctx, err)
+			prob := n.problem(ctx, err)
+			n.countFailure(prob)
+			return nil, prob
 		}
 		return place.Release, nil
 	}
-	handler := framed.NewHandler(n.servedLeaf(), framed.HandlerOptions{MaxTimeout: l.SearchTimeout, MaxReply: int(l.FrameBytes), Admit: admit})
+	admitted := func(ctx context.Context, bytes int) (func(), error) { return charge(ctx, n.memory, int64(bytes)) }
+	// The room of the replies over HTTP is one for all. There, a reply that finds none keeps the place of its search; here it has been
+	// given back, and the reply is refused. One that is longer than all the room has it to itself.
+	sent := func(ctx context.Context, bytes int) (func(), error) {
+		return charge(ctx, n.replies, min(int64(bytes), n.replies.Limit()))
+	}
+	handler := framed.NewHandler(n.servedLeaf(), framed.HandlerOptions{
+		MaxTimeout: l.SearchTimeout, MaxReply: int(l.FrameBytes), Admit: admitted, Send: sent,
+	})
 	srv := &frame.Server{
 		Handler: handler.Handle,
 		Refuse:  framed.Refuse,
-		Admit:   admit,
+		Admit:   admitted,
 		Panic: func(value any, stack []byte) {
 			n.cfg.Metrics.Panics.Inc()
 			n.log.Error("panic in request", "route", "frame", "panic", fmt.Sprint(value), "stack", string(stack))
 		},
-		Limits: frame.Limits{MaxConns: l.ShardConns, MaxFrame: int(l.FrameBytes), MaxReply: int(l.FrameBytes), Idle: frameIdle},
+		Limits: frame.Limits{
+			MaxConns: l.ShardConns, MaxFrame: int(l.FrameBytes), MaxReply: int(l.FrameBytes),
+			First: frameFirst, Idle: frameIdle, ReplyTime: l.ReplyTime,
+		},
 	}
 	m := n.cfg.Metrics
 	for _, g := range []struct {
@@ -200,6 +214,7 @@ func (n *Node) frameServer(lis net.Listener) *listening {
 		read       func(s frame.ServerStats) float64
 	}{
 		{"connections", "Connections of framed JSON.", func(s frame.ServerStats) float64 { return float64(s.Open) }},
+		{"evicted_connections", "Connections of framed JSON without a request that were closed for another one, since the start.", func(s frame.ServerStats) float64 { return float64(s.Evicted) }},
 		{"refused_connections", "Connections of framed JSON beyond those that are allowed, since the start.", func(s frame.ServerStats) float64 { return float64(s.Refused) }},
 		{"refused_frames", "Frames over the limit or without memory for them, since the start.", func(s frame.ServerStats) float64 { return float64(s.TooLong + s.NoMemory) }},
 		{"cut_connections", "Connections cut off for a peer that was slow in the middle of a frame, since the start.", func(s frame.ServerStats) float64 { return float64(s.Cut) }},
@@ -212,6 +227,9 @@ func (n *Node) frameServer(lis net.Listener) *listening {
 // frameIdle is how long a connection of framed JSON is kept between requests: longer than clients keep theirs, so that it is a client
 // that ends one, and never in the middle of a request.
 const frameIdle = 10 * time.Minute
+
+// frameFirst is how long a connection may be silent before its first request. Clients connect when they have one to send.
+const frameFirst = 30 * time.Second
 
 // endless is for the streams that end when their caller wants: those that watch the health of the server, and those of reflection. It
 // ends them when the server drains, which would wait for them to the end of its time.

@@ -186,6 +186,7 @@ var gateCodes = map[string]api.Code{
 	gateMemory:   api.RequestMemoryFull,
 	gateAnalyses: api.RequestMemoryFull,
 	gateAggs:     api.RequestMemoryFull,
+	gateReplies:  api.RequestMemoryFull,
 }
 
 func refusalProblem(r *admit.Refusal) *api.Problem {
@@ -195,6 +196,8 @@ func refusalProblem(r *admit.Refusal) *api.Problem {
 		p.Detail = fmt.Sprintf("the bodies of all requests may take %d bytes together, and no room came free", r.Limit)
 	case gateAggs:
 		p.Detail = fmt.Sprintf("facets and aggregations of all searches may need %d bytes together, and no room came free", r.Limit)
+	case gateReplies:
+		p.Detail = fmt.Sprintf("the long replies that are being sent may take %d bytes together, and no room came free", r.Limit)
 	case gateAnalyses:
 		p.Detail = fmt.Sprintf("taking long documents apart may need %d bytes together, and no room came free", r.Limit)
 	default:

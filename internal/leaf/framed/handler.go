@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -275,7 +276,7 @@ func (h *Handler) export(ctx context.Context, c *call, b []byte) ([]byte, error)
 	default:
 		page.ExportReply = *r
 	}
-	return appendExportReply(b, page), nil
+	return appendExportReply(slices.Grow(b, size+textBytes(req.IDs)+replyRoom), page), nil
 }
 
 // cut sets what is missing and what is left of a page that ended early. The documents came in the order of ids: what stands before
