@@ -332,6 +332,124 @@ func TestStatsIsRead(t *testing.T) {
 	})
 }
 
+// Statistics that a search installs are bounded before they are held, by who asks and by who is asked.
+func TestStatisticsOverTheLimitAreRefused(t *testing.T) {
+	some := func(terms, fields int) *score.Stats {
+		st := &score.Stats{Fields: map[string]score.FieldStats{}, DF: map[score.Term]uint64{}}
+		for i := range terms {
+			st.DF[score.Term{Field: "f", Text: fmt.Sprint(i)}] = 1
+		}
+		for i := range fields {
+			st.Fields[fmt.Sprint(i)] = score.FieldStats{SumLen: 1, Docs: 1}
+		}
+		return st
+	}
+	for _, c := range []struct {
+		terms, fields int
+		limit         int64
+		detail        string
+	}{
+		{leaf.MaxStatsTerms, leaf.MaxStatsFields, 0, ""},
+		{leaf.MaxStatsTerms + 2, 1, leaf.MaxStatsTerms, "stats: 65538 terms are given, 65536 are allowed"},
+		{1, leaf.MaxStatsFields + 1, leaf.MaxStatsFields, "stats: 4097 fields are given, 4096 are allowed"},
+	} {
+		st := some(c.terms, c.fields)
+		raw := append(api.AppendStatistics([]byte{'{'}, st), '}')
+		for op, read := range map[string]func(m *message) *score.Stats{
+			opSearch: func(m *message) *score.Stats { return readSearchRequest(m).Stats },
+			opAgg:    func(m *message) *score.Stats { return readAggRequest(m).Stats },
+		} {
+			m, prob, _ := parseMessage(fmt.Appendf(nil, `{"op":%q,"stats":%s}`, op, raw))
+			if prob != nil {
+				t.Fatal(prob)
+			}
+			got := read(m)
+			if c.detail == "" {
+				if m.prob != nil || len(got.DF) != c.terms || len(got.Fields) != c.fields {
+					t.Errorf("%s: %v", op, m.prob)
+				}
+			} else if m.prob == nil || m.prob.Code != api.InvalidParameter || m.prob.Field != "stats" || m.prob.Detail != c.detail || m.prob.Limit != c.limit {
+				t.Errorf("%s: %+v", op, m.prob)
+			}
+			if len(got.DF) > leaf.MaxStatsTerms || len(got.Fields) > leaf.MaxStatsFields {
+				t.Errorf("%s: %d terms and %d fields were held", op, len(got.DF), len(got.Fields))
+			}
+		}
+		for op, write := range map[string]func(w *writer){
+			opSearch: func(w *writer) { appendSearchRequest(w, &leaf.SearchRequest{Stats: st}) },
+			opAgg:    func(w *writer) { appendAggRequest(w, &leaf.AggregateRequest{Stats: st}) },
+		} {
+			w := begin(nil, op, "a", 0)
+			write(w)
+			if (w.prob == nil) != (c.detail == "") || w.prob != nil && (w.prob.Detail != c.detail || w.prob.Limit != c.limit) {
+				t.Errorf("write %s: %+v", op, w.prob)
+			}
+		}
+	}
+}
+
+// A vector in several forms is refused, not sent in one of them.
+func TestVectorInSeveralFormsIsRefused(t *testing.T) {
+	for _, k := range []api.KNN{
+		{Dense: []float32{1}, Bits: []byte{1}},
+		{Dense: []float32{1}, Indices: []uint32{1}, Weights: []float32{1}},
+		{Bits: []byte{1}, Weights: []float32{1}},
+		{Bits: []byte{1}, Dense: []float32{}},
+	} {
+		k.Field, k.K = "v", 3
+		w := begin(nil, opKNN, "a", 0)
+		appendKNNRequest(w, &leaf.KNNRequest{KNN: k})
+		if w.prob == nil || w.prob.Code != api.InvalidVector || w.prob.Field != "v" {
+			t.Errorf("%+v: %+v", k, w.prob)
+		}
+	}
+	for _, forms := range []string{`"vector":[1],"bits":"AQ=="`, `"vector":[1],"indices":[1],"values":[1]`, `"bits":"AQ==","values":[1]`} {
+		m, prob, _ := parseMessage([]byte(`{"op":"knn","field":"v",` + forms + `}`))
+		if prob != nil {
+			t.Fatal(prob)
+		}
+		if readKNNRequest(m); m.prob == nil || !strings.Contains(m.prob.Detail, "one of vector, bits, and indices with values") {
+			t.Errorf("%s: %+v", forms, m.prob)
+		}
+	}
+}
+
+// What decides whether a query may travel as text sees every difference that there can be between two trees.
+func TestSameSeesEveryDifference(t *testing.T) {
+	bound := func(v string, open bool) *query.Bound { return &query.Bound{Value: v, Exclusive: open} }
+	a, b := &query.Term{Field: "f", Text: "a"}, &query.Term{Field: "f", Text: "b"}
+	list := func(n ...query.Node) []query.Node { return n }
+	different := []query.Node{
+		a, b, &query.Term{Field: "g", Text: "a"},
+		&query.Phrase{Field: "f", Text: "a"}, &query.Phrase{Field: "g", Text: "a"}, &query.Phrase{Field: "f", Text: "b"}, &query.Phrase{Field: "f", Text: "a", Slop: 1},
+		&query.Prefix{Field: "f", Text: "a"}, &query.Prefix{Field: "g", Text: "a"}, &query.Prefix{Field: "f", Text: "b"},
+		&query.Range{Field: "f", Min: bound("1", false), Max: bound("2", false)}, &query.Range{Field: "g", Min: bound("1", false), Max: bound("2", false)},
+		&query.Range{Field: "f", Min: bound("1", true), Max: bound("2", false)}, &query.Range{Field: "f", Min: bound("1", false), Max: bound("2", true)},
+		&query.Range{Field: "f", Min: bound("3", false), Max: bound("2", false)}, &query.Range{Field: "f", Min: bound("1", false), Max: bound("3", false)},
+		&query.Range{Field: "f", Min: bound("1", false)}, &query.Range{Field: "f", Max: bound("2", false)},
+		&query.Terms{Field: "f", Values: []string{"a", "b"}}, &query.Terms{Field: "g", Values: []string{"a", "b"}}, &query.Terms{Field: "f", Values: []string{"b", "a"}},
+		&query.Exists{Field: "f"}, &query.Exists{Field: "g"}, &query.All{},
+		&query.Boost{Query: a, Factor: 2}, &query.Boost{Query: b, Factor: 2}, &query.Boost{Query: a, Factor: 3},
+		&query.Bool{Must: list(a, b)}, &query.Bool{Must: list(b, a)}, &query.Bool{Should: list(a, b)}, &query.Bool{Must: list(a), Should: list(b)},
+		&query.Bool{MustNot: list(a)}, &query.Bool{MustNot: list(b)}, &query.Bool{Must: list(a), MustNot: list(b)},
+	}
+	for i, x := range different {
+		for k, y := range different {
+			if same(x, y) != (i == k) {
+				t.Errorf("%v and %v: %t", x, y, same(x, y))
+			}
+		}
+		if !same(x, &query.Bool{Must: list(&query.Bool{Should: list(x)})}) {
+			t.Errorf("%v is not what a list of it means", x)
+		}
+	}
+	for _, x := range []query.Node{&query.Match{Field: "f", Text: "a"}, &query.Bool{Must: list(a), Filter: list(b)}} {
+		if same(x, x) {
+			t.Errorf("%v has a text", x)
+		}
+	}
+}
+
 func TestAggIsRead(t *testing.T) {
 	sch := &schema.Schema{Fields: []schema.Field{{Name: "n", Type: schema.I64, Fast: true}, {Name: "k", Type: schema.Text, Fast: true}}}
 	rapid.Check(t, func(t *rapid.T) {

@@ -2,6 +2,7 @@ package framed
 
 import (
 	"encoding/base64"
+	"fmt"
 	"strconv"
 
 	"github.com/weft-search/weft/internal/api"
@@ -28,6 +29,17 @@ var combinerNames = map[score.CombinerKind]string{
 func appendKNNRequest(w *writer, r *leaf.KNNRequest) {
 	k := &r.KNN
 	w.text("field", k.Field)
+	forms := 0
+	for _, given := range [...]bool{k.Dense != nil, k.Bits != nil, k.Indices != nil || k.Weights != nil} {
+		if given {
+			forms++
+		}
+	}
+	if forms > 1 { // one of them would get lost
+		field := api.Clip(k.Field)
+		w.fail(&api.Problem{Code: api.InvalidVector, Field: field, Detail: fmt.Sprintf("knn: field %q: it has one of vector, bits, and indices with values", field)})
+		return
+	}
 	switch {
 	case k.Bits != nil:
 		if len(k.Bits) > schema.MaxBinaryBits/8 {

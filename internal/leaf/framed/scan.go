@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/weft-search/weft/internal/api"
 )
 
 // errMalformed is wrapped by the errors of replies that cannot be read.
@@ -26,6 +28,7 @@ type scanner struct {
 	i    int
 	text string // of b, if texts are to be parts of it instead of copies
 	err  error
+	over *api.Problem // what there is too much of, if that is why it failed
 }
 
 // newScanner reads b, which it also checks to be UTF-8. share says that all texts are kept in one copy of b: one allocation for

@@ -1,6 +1,7 @@
 package framed
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/weft-search/weft/internal/api"
@@ -57,6 +58,19 @@ func readStatsRequest(m *message) *leaf.StatsRequest {
 	return r
 }
 
+// tooMuch is the problem of statistics over a limit.
+func tooMuch(what string, have, most int) *api.Problem {
+	return invalid("stats", fmt.Sprintf("%d %s are given, %d are allowed", have, what, most)).Within(int64(most))
+}
+
+// within fails if a list of statistics is over its limit.
+func (s *scanner) within(what string, have, most int) {
+	if have > most && s.err == nil {
+		s.over = tooMuch(what, have, most)
+		s.fail("there are too many " + what)
+	}
+}
+
 // statsMember reads a member of statistics, if name is one.
 func (s *scanner) statsMember(name []byte, st *score.Stats) bool {
 	switch string(name) {
@@ -65,7 +79,12 @@ func (s *scanner) statsMember(name []byte, st *score.Stats) bool {
 	case "terms":
 		st.DF = map[score.Term]uint64{}
 		s.expect('[')
+		n := 0
 		for first := true; s.next(&first, ']'); {
+			if n++; n > leaf.MaxStatsTerms {
+				s.value() // only counted
+				continue
+			}
 			var t score.Term
 			var df uint64
 			var hasTerm, hasField, hasDF bool
@@ -87,10 +106,17 @@ func (s *scanner) statsMember(name []byte, st *score.Stats) bool {
 			}
 			st.DF[t] = df
 		}
+		s.within("terms", n, leaf.MaxStatsTerms)
 	case "fields":
 		st.Fields = map[string]score.FieldStats{}
 		s.expect('{')
+		n := 0
 		for first := true; s.next(&first, '}'); {
+			if n++; n > leaf.MaxStatsFields {
+				s.name()
+				s.value()
+				continue
+			}
 			field := string(s.name())
 			var f score.FieldStats
 			var hasSum, hasCount bool
@@ -110,6 +136,7 @@ func (s *scanner) statsMember(name []byte, st *score.Stats) bool {
 			}
 			st.Fields[field] = f
 		}
+		s.within("fields", n, leaf.MaxStatsFields)
 	default:
 		return false
 	}
@@ -140,6 +167,8 @@ func (m *message) stats() *score.Stats {
 		s.value()
 	})
 	switch {
+	case s.over != nil:
+		m.failed(s.over)
 	case s.end() != nil || given < 3 && unknown == "":
 		m.fail("stats", want)
 	case unknown != "":
@@ -150,7 +179,13 @@ func (m *message) stats() *score.Stats {
 
 // stats writes the member stats.
 func (w *writer) stats(st *score.Stats) {
-	if st != nil {
+	switch {
+	case st == nil:
+	case len(st.DF) > leaf.MaxStatsTerms:
+		w.fail(tooMuch("terms", len(st.DF), leaf.MaxStatsTerms))
+	case len(st.Fields) > leaf.MaxStatsFields:
+		w.fail(tooMuch("fields", len(st.Fields), leaf.MaxStatsFields))
+	default:
 		w.name("stats")
 		w.b = append(api.AppendStatistics(append(w.b, '{'), st), '}')
 	}
