@@ -14,6 +14,8 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/wire/frame"
 )
 
@@ -147,6 +149,132 @@ func TestMemoryOfReplies(t *testing.T) {
 	for _, request := range large {
 		if got := ask(request); !strings.HasPrefix(got, `{"ok":false,"code":"request_memory_full"`) {
 			t.Errorf("%s: %s", request, got)
+		}
+	}
+}
+
+// largeLeaf answers with much.
+func largeLeaf() *fake {
+	const n = 12_000
+	id := func(i int) string { return fmt.Sprintf("%0100d", i) }
+	l := manyLeaf(100_000, 100)
+	l.search = func(context.Context, *leaf.SearchRequest) (*leaf.SearchReply, error) {
+		r := &leaf.SearchReply{Meta: goldenMeta, Hits: make([]leaf.Hit, n)}
+		for i := range r.Hits {
+			r.Hits[i] = leaf.Hit{ID: id(i), Score: 1}
+		}
+		return r, nil
+	}
+	l.knn = func(context.Context, *leaf.KNNRequest) (*leaf.KNNReply, error) {
+		r := &leaf.KNNReply{Meta: goldenMeta, Hits: make([]leaf.Neighbour, n)}
+		for i := range r.Hits {
+			r.Hits[i] = leaf.Neighbour{ID: id(i), Similarity: 1}
+		}
+		return r, nil
+	}
+	l.stats = func(context.Context, *leaf.StatsRequest) (*leaf.StatsReply, error) {
+		r := &leaf.StatsReply{Meta: goldenMeta, Stats: score.Stats{DF: map[score.Term]uint64{}}}
+		for i := range n {
+			r.Stats.DF[score.Term{Field: "f", Text: id(i)}] = 1
+		}
+		return r, nil
+	}
+	l.agg = func(context.Context, *leaf.AggregateRequest) (*leaf.AggregateReply, error) {
+		v := leaf.FieldValues{Field: "f", Type: schema.Text}
+		for i := range n {
+			v.Texts = append(v.Texts, id(i))
+		}
+		return &leaf.AggregateReply{Meta: goldenMeta, Values: []leaf.FieldValues{v}}, nil
+	}
+	l.has = func(context.Context, *leaf.HasRequest) (*leaf.HasReply, error) {
+		r := &leaf.HasReply{Meta: goldenMeta}
+		for i := range n {
+			r.Missing = append(r.Missing, id(i))
+		}
+		return r, nil
+	}
+	l.bulk = func(context.Context, *leaf.BulkRequest, io.Reader) (*leaf.BulkReply, error) {
+		r := &leaf.BulkReply{Meta: goldenMeta, BulkReply: api.BulkReply{Indexed: 1, Failed: n}}
+		for i := range n {
+			r.Errors = append(r.Errors, api.DocFailure{Line: i + 1, ID: id(i), Code: "type_conflict"})
+		}
+		return r, nil
+	}
+	l.index = func(context.Context, *leaf.IndexRequest) (*leaf.IndexReply, error) {
+		r := &leaf.IndexReply{Meta: goldenMeta, WriteReply: api.WriteReply{OK: true, ID: "x", Members: api.Members{OK: 1, Total: 1}}}
+		for i := range n {
+			r.Inferred = append(r.Inferred, api.InferredField{Name: id(i), Type: "i64"})
+		}
+		return r, nil
+	}
+	return l
+}
+
+var largeReads = []string{
+	`{"op":"search","limit":10000}`, `{"op":"knn","field":"v","vector":[1]}`, `{"op":"stats","terms":[]}`, `{"op":"agg","values":["f"]}`,
+	`{"op":"has","ids":["x"]}`, `{"op":"ids"}`,
+}
+
+// Every long reply is charged from when it is made until it was sent; what it was made of only until it is made.
+func TestEveryLongReplyIsCharged(t *testing.T) {
+	var making, mostMaking, sending int
+	charge := func(held, most *int) func(context.Context, int) (func(), error) {
+		return func(_ context.Context, bytes int) (func(), error) {
+			*held += bytes
+			*most = max(*most, *held)
+			return func() { *held -= bytes }, nil
+		}
+	}
+	var mostSending int
+	h := NewHandler(largeLeaf(), HandlerOptions{Admit: charge(&making, &mostMaking), Send: charge(&sending, &mostSending)})
+	for _, request := range append(largeReads, `{"op":"bulk","body":"{}\n"}`, `{"op":"index","body":"{}"}`) {
+		mostMaking = 0
+		r := h.Handle(t.Context(), []byte(request), nil)
+		if !strings.HasPrefix(string(r.Body), `{"ok":`) || strings.Contains(string(r.Body), `"error":`) || len(r.Body) < 1<<20 {
+			t.Errorf("%s: %.100s", request, r.Body)
+		}
+		write := strings.Contains(request, `"body"`)
+		if making != 0 || !write && mostMaking+freeRoom < len(r.Body) || mostMaking > 8*len(r.Body) {
+			t.Errorf("%s: %d bytes at most were charged for the making of %d, %d still are", request, mostMaking, len(r.Body), making)
+		}
+		if sending != cap(r.Body) || r.Release == nil {
+			t.Fatalf("%s: %d bytes are charged for a reply of %d", request, sending, len(r.Body))
+		}
+		if r.Release(); sending != 0 {
+			t.Errorf("%s: %d bytes are charged after the end", request, sending)
+		}
+	}
+	if r := h.Handle(t.Context(), []byte(`{"op":"ping"}`), nil); r.Release != nil {
+		t.Error("a small reply is charged")
+	}
+}
+
+// A read whose reply finds no room is refused, when it is made or when it is to be sent. A write is done: its reply is short then, also
+// where a frame could not hold it.
+func TestRepliesWithoutRoom(t *testing.T) {
+	full := func(context.Context, int) (func(), error) { return nil, api.NewProblem(api.RequestMemoryFull, "full") }
+	for name, o := range map[string]HandlerOptions{"made": {Admit: full}, "sent": {Send: full}, "too long": {MaxReply: 100 << 10}} {
+		h := NewHandler(largeLeaf(), o)
+		want := `{"ok":false,"code":"request_memory_full"`
+		if name == "too long" {
+			want = `{"ok":false,"code":"reply_too_large"`
+		}
+		for _, request := range largeReads {
+			if r := h.Handle(t.Context(), []byte(request), nil); !strings.HasPrefix(string(r.Body), want) || r.Release != nil {
+				t.Errorf("%s, %s: %.100s", name, request, r.Body)
+			}
+		}
+		b := h.Handle(t.Context(), []byte(`{"op":"bulk","body":"{}\n"}`), nil).Body
+		bulk, prob, err := readBulkReply(b, maxBulkErrors)
+		if prob != nil || err != nil || bulk.Indexed != 1 || bulk.Failed != 12_000 || uint64(len(bulk.Errors))+bulk.ErrorsOmitted != 12_000 {
+			t.Errorf("%s: a load: %.100s, %v, %v", name, b, prob, err)
+		}
+		if name != "made" && len(b) > smallReply {
+			t.Errorf("%s: the reply to a load has %d bytes", name, len(b))
+		}
+		b = h.Handle(t.Context(), []byte(`{"op":"index","body":"{}"}`), nil).Body
+		if one, prob, err := readIndexReply(b); prob != nil || err != nil || !one.OK || one.ID != "x" || name != "made" && len(b) > smallReply {
+			t.Errorf("%s: a document: %.100s, %v, %v", name, b, prob, err)
 		}
 	}
 }
