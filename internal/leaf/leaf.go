@@ -71,8 +71,9 @@ const (
 	MaxValues   = 16      // fields of AggregateRequest.Values
 	MaxRawCount = 1 << 20 // raw values of one AggregateReply
 
-	// Statistics that a Search or an Aggregate installs. A search scores no more than 1 << 15 words, which those of its prefixes are
-	// among, so that the sums over the shards for the largest query, whose prefixes begin other words on each of them, fit in too.
+	// Statistics that a Search or an Aggregate installs. What a query scores on one shard always fits: exec.MaxTerms of its text and
+	// exec.MaxQueryPrefixTerms of its prefixes. So does the sum over shards where those hold much the same words; a query of many
+	// prefixes over shards with little in common may be refused.
 	MaxStatsTerms  = 1 << 16 // terms, over all fields
 	MaxStatsFields = 1 << 12 // fields
 )
