@@ -100,3 +100,70 @@ func TestPassedDeadlineGivesWhatWasReached(t *testing.T) {
 		t.Fatalf("%+v %v", res, err)
 	}
 }
+
+// TestPhraseLooksWithinADocument: the places of a phrase in one long document are work like many documents, also where the phrase is the
+// first part of many, and an explanation does the same work.
+func TestPhraseLooksWithinADocument(t *testing.T) {
+	sch, an := testSchema(), testAnalyzers(t)
+	doc := tdoc{key: "k"}
+	for range 400_000 {
+		doc.toks[2] = append(doc.toks[2], "a", "b")
+	}
+	doc.toks[2] = append(doc.toks[2], "c")
+	leaves := []Leaf{newMemLeaf([]tdoc{doc}, nil, true)}
+	for _, text := range []string{"a b", "a b a b a c", "a b a b a b"} {
+		for _, q := range []query.Node{
+			&query.Phrase{Field: "body", Text: text},
+			&query.Phrase{Field: "body", Text: text, Slop: 1},
+			&query.Bool{Should: []query.Node{&query.Phrase{Field: "body", Text: text}, &query.Phrase{Field: "body", Text: "b a"}}},
+		} {
+			for name, run := range map[string]func(ctx context.Context) error{
+				"search": func(ctx context.Context) error {
+					_, err := Search(ctx, leaves, sch, an, Request{Query: q, Limit: 10})
+					return err
+				},
+				"explain": func(ctx context.Context) error {
+					x, err := NewExplainer(ctx, leaves, sch, an, q, nil, nil, []Hit{{}})
+					if err != nil {
+						return err
+					}
+					defer x.Close()
+					_, err = x.Explain(0)
+					return err
+				},
+			} {
+				free := &countdown{Context: context.Background(), left: 1 << 30}
+				if err := run(free); err != nil {
+					t.Fatal(err)
+				}
+				looks := 1<<30 - free.left
+				if looks < 2 {
+					t.Errorf("%s of %q: %d looks at the context", name, text, looks)
+				}
+				ctx := &countdown{Context: context.Background(), left: looks / 2, err: context.Canceled}
+				if err := run(ctx); !errors.Is(err, context.Canceled) || ctx.after > 6 {
+					t.Errorf("%s of %q: error %v after %d of %d looks, %d more", name, text, err, looks/2, looks, ctx.after)
+				}
+			}
+		}
+	}
+}
+
+// TestEveryCheckFailsOnceTheContextHasEnded: a query of many parts goes from one to the next, and must not work on each until the next
+// look.
+func TestEveryCheckFailsOnceTheContextHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &searcher{ctx: ctx}
+	if err := s.check(checkEvery); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := s.check(checkEvery - 1); err != nil {
+		t.Errorf("before the next look: %v", err)
+	}
+	for range 3 {
+		if err := s.check(1); !errors.Is(err, context.Canceled) {
+			t.Errorf("after it: %v", err)
+		}
+	}
+}

@@ -329,6 +329,9 @@ func (x *Explainer) phrase(n *node, want wanted) (Explanation, error) {
 		out.Match, out.Value, tf = true, p.score(), p.freq
 	}
 	s.freeCursors()
+	if s.failed != nil {
+		return out, s.failed
+	}
 	if !want.sees(out.Match) {
 		return out, nil
 	}

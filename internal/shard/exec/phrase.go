@@ -104,6 +104,10 @@ next:
 		if p.freq = p.match(); p.freq > 0 {
 			break
 		}
+		if p.s.failed != nil {
+			doc = noDoc
+			break
+		}
 		doc = lead.next()
 	}
 	p.cur = doc
@@ -116,11 +120,20 @@ func (p *phraseIter) score() float32 {
 
 func (p *phraseIter) cost() int { return p.lead.df }
 
-// match counts the starts of the phrase in the current document.
+// placesPerPosting is how many places of a phrase's tokens are compared in the time that a posting takes.
+const placesPerPosting = 8
+
+// match counts the starts of the phrase in the current document. One long document is as much work as many short ones, so it looks at
+// the context by the places that it compares: when that has ended it sets failed and finds nothing.
 func (p *phraseIter) match() uint32 {
+	places := 0 // since the last look
 	for i, c := range p.cs {
 		c.freq()
 		p.pos[i] = c.post.Positions(c.blk, c.i, &c.freqs, p.pos[i][:0])
+		places += len(p.pos[i])
+	}
+	if p.look(&places) {
+		return 0
 	}
 	if len(p.which) == 2 && p.slop == 0 && p.which[0] != p.which[1] {
 		return p.pair(p.pos[p.which[0]], p.pos[p.which[1]], p.offs[1])
@@ -137,6 +150,9 @@ starts:
 			for i < len(list) && list[i] < lo {
 				i++
 			}
+			if places += 1 + i - p.at[j]; places >= checkEvery && p.look(&places) {
+				return 0
+			}
 			p.at[j] = i
 			if i == len(list) {
 				break starts
@@ -149,7 +165,20 @@ starts:
 			break
 		}
 	}
+	if p.look(&places) {
+		return 0
+	}
 	return n
+}
+
+// look counts the places that were compared as work, and tells whether the search has to end.
+func (p *phraseIter) look(places *int) bool {
+	err := p.s.check(*places / placesPerPosting)
+	*places %= placesPerPosting
+	if err != nil {
+		p.s.failed = err
+	}
+	return err != nil
 }
 
 func (p *phraseIter) pair(a, b []uint32, off uint32) uint32 {

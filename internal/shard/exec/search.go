@@ -189,8 +189,12 @@ func (s *searcher) check(n int) error {
 	if s.work += n; s.work < checkEvery {
 		return nil
 	}
-	s.work = 0
-	return s.ended()
+	err := s.ended()
+	if err == nil {
+		// When it has ended every check says so: a query of many parts must not do the work between two looks for each of them.
+		s.work = 0
+	}
+	return err
 }
 
 // ended returns why the context ended, nil while it has not.
