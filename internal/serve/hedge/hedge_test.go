@@ -438,7 +438,7 @@ func TestAttemptThatEndsItsGoroutine(t *testing.T) {
 
 // TestRandomSchedules holds runs with random replicas against the rules.
 func TestRandomSchedules(t *testing.T) {
-	seeds := 1500
+	seeds := 1000
 	if testing.Short() {
 		seeds = 300
 	}
@@ -551,7 +551,7 @@ func TestTimersOfRealTime(t *testing.T) {
 	for g := range 8 {
 		group.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(g), 13))
-			for range 500 {
+			for range 250 {
 				n := 2 + rng.IntN(3)
 				spins := make([]int, n)
 				fails := make([]bool, n)

@@ -537,7 +537,7 @@ func TestBudgetsHoldNoMoreThanTheirBursts(t *testing.T) {
 		p := NewPolicy(PolicyOptions{Burst: 10, RetryBurst: 10, InitialDelay: 5 * ms})
 		c := p.Calls(Class{Name: "search", Safe: true})
 		quick := func(_ context.Context, i int) (int, error) { return i, nil }
-		for range 2000 {
+		for range 400 {
 			if _, err := Do(t.Context(), c, 3, DoOptions{}, quick); err != nil {
 				t.Error(err)
 			}
