@@ -21,7 +21,8 @@ import (
 // Leaf is one node with the shards that it holds: one shard of each of its indexes.
 //
 // Errors are *api.Problem where the node answered with one, *TransportError where it could not be reached or its reply could not be
-// read, and otherwise the cause of the context's end. OutcomeOf and ClassOf tell what to make of them.
+// read, and otherwise the cause of the context's end. The end of the context of a write that may have been applied is a *TransportError
+// too, with MaybeApplied and that cause, so that errors.Is finds it. OutcomeOf and ClassOf tell what to make of them.
 type Leaf interface {
 	// Ping tells whether the node answers.
 	Ping(ctx context.Context) (*PingReply, error)

@@ -194,8 +194,13 @@ func notUTF8(err error) error {
 
 // failed says what became of a call.
 func (c *Client) failed(ctx context.Context, m method, a *attempt, err error) error {
+	e := &leaf.TransportError{Address: c.address, Call: m.name, MaybeApplied: m.writes && a.sent.Load(), Cause: err}
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		if !e.MaybeApplied {
+			return context.Cause(ctx)
+		}
+		e.Cause = context.Cause(ctx)
+		return e
 	}
 	st, ok := status.FromError(err)
 	if ok {
@@ -207,14 +212,7 @@ func (c *Client) failed(ctx context.Context, m method, a *attempt, err error) er
 		if p := trailedProblem(*trailer); p != nil {
 			return p
 		}
-		if st.Code() == codes.ResourceExhausted && !a.begun.Load() {
-			// The node's gRPC refuses messages that are too large by their first bytes, and then says so itself.
-			p := api.NewProblem(api.BodyTooLarge, "the request is larger than the node takes")
-			p.Cause = err
-			return p
-		}
 	}
-	e := &leaf.TransportError{Address: c.address, Call: m.name, MaybeApplied: m.writes && a.sent.Load(), Cause: err}
 	switch {
 	case c.closed.Load():
 		e.Cause = leaf.ErrClosed
@@ -501,12 +499,12 @@ func (c *Client) Export(ctx context.Context, req *leaf.ExportRequest, each func(
 	r := &leaf.ExportReply{}
 	got := 0
 	err = c.list(ctx, m, out, &reply, func() (bool, error) {
+		if got += len(reply.Ids.GetLengths()); got > len(req.IDs) {
+			return false, c.unreadable(m, fits("documents", got, len(req.IDs)))
+		}
 		ids, err := openTexts("ids", reply.Ids)
 		if err != nil {
 			return false, c.unreadable(m, err)
-		}
-		if got += ids.len(); got > len(req.IDs) {
-			return false, c.unreadable(m, fits("documents", got, len(req.IDs)))
 		}
 		data, lengths := reply.Sources.GetData(), reply.Sources.GetLengths()
 		var sum uint64

@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/encoding"
@@ -19,13 +18,11 @@ var decodeOptions = protobuf.UnmarshalOptions{RecursionLimit: maxNesting, Discar
 // texts of its own.
 type envelope struct {
 	message protobuf.Message
-	most    int   // bytes the message may have when it is read; 0: as many as it has
-	bytes   int   // it had, or has
-	sized   bool  // bytes is the size of a message to write, which proto.Size has just found
-	err     error // of reading or writing; errTooLarge if it had too many bytes
+	bytes   int    // the size of a message to write
+	sized   bool   // proto.Size has just found it
+	reply   *reply // takes the bytes of a message to write, and is taken out when it has them; may be nil
+	err     error  // of reading or writing
 }
-
-var errTooLarge = errors.New("the message is too large")
 
 // codec reads and writes envelopes, and leaves other messages (health checks, reflection) to the codec of gRPC. It has no state.
 type codec struct{ stock encoding.CodecV2 }
@@ -46,32 +43,37 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	// The message does not change meanwhile, so the sizes that were found hold.
 	o := protobuf.MarshalOptions{UseCachedSize: true}
-	if mem.IsBelowBufferPoolingThreshold(e.bytes) {
+	if e.reply == nil && mem.IsBelowBufferPoolingThreshold(e.bytes) {
 		b, err := o.MarshalAppend(make([]byte, 0, e.bytes), e.message)
 		if e.err = err; err != nil {
 			return nil, err
 		}
 		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
 	}
-	pool := mem.DefaultBufferPool()
-	b := pool.Get(e.bytes)
+	b := takeBuffer(e.bytes)
 	if _, e.err = o.MarshalAppend((*b)[:0], e.message); e.err != nil {
-		pool.Put(b)
+		giveBuffer(b)
 		return nil, e.err
 	}
-	return mem.BufferSlice{mem.NewBuffer(b, pool)}, nil
+	e.message = nil // it is not kept while its bytes wait
+	if r := e.reply; r != nil {
+		e.reply, r.data = nil, b
+		return r.split(), nil
+	}
+	return mem.BufferSlice{mem.NewBuffer(b, sent{})}, nil
 }
+
+// sent is the pool that buffers of messages go back to that nobody waits for.
+type sent struct{}
+
+func (sent) Get(n int) *[]byte { return takeBuffer(n) }
+func (sent) Put(b *[]byte)     { giveBuffer(b) }
 
 // Unmarshal implements encoding.CodecV2. Of an envelope it returns no error: that is in the envelope.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	e, ok := v.(*envelope)
 	if !ok {
 		return c.stock.Unmarshal(data, v)
-	}
-	e.bytes = data.Len()
-	if e.most > 0 && e.bytes > e.most {
-		e.err = errTooLarge
-		return nil
 	}
 	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buf.Free()

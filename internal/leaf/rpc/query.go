@@ -63,8 +63,10 @@ func packBound(b *query.Bound) *pb.Query_Bound {
 // tree turns messages into a tree and stops at the limits while it does, so that what it makes is bounded by them and not by what was
 // sent.
 type tree struct {
-	lim   query.Limits // every field set
-	nodes int
+	lim    query.Limits // every field that is looked at is set
+	nodes  int
+	values int // of all Terms
+	bytes  int // of those
 }
 
 // unpackQuery returns nil for nil. Errors are *query.LimitError or wrap query.ErrMalformed.
@@ -78,6 +80,12 @@ func unpackQuery(q *pb.Query, lim query.Limits) (query.Node, error) {
 	if lim.Nodes <= 0 {
 		lim.Nodes = defaultNodes
 	}
+	if lim.Values <= 0 {
+		lim.Values = defaultValues
+	}
+	if lim.ValueBytes <= 0 {
+		lim.ValueBytes = defaultValueBytes
+	}
 	t := tree{lim: lim}
 	n, err := t.node(q, 1)
 	if err != nil {
@@ -88,8 +96,10 @@ func unpackQuery(q *pb.Query, lim query.Limits) (query.Node, error) {
 
 // The defaults of query.Limits, which package query keeps to itself; a test holds them together.
 const (
-	defaultDepth = 32
-	defaultNodes = 256
+	defaultDepth      = 32
+	defaultNodes      = 256
+	defaultValues     = 65_536
+	defaultValueBytes = 4 << 20
 )
 
 func (t *tree) node(q *pb.Query, depth int) (query.Node, error) {
@@ -111,6 +121,12 @@ func (t *tree) node(q *pb.Query, depth int) (query.Node, error) {
 	case *pb.Query_Range_:
 		return &query.Range{Field: n.Range.GetField(), Min: unpackBound(n.Range.GetMin()), Max: unpackBound(n.Range.GetMax())}, nil
 	case *pb.Query_Terms_:
+		if t.values += len(n.Terms.GetValues().GetLengths()); t.values > t.lim.Values {
+			return nil, &query.LimitError{What: query.LimitValues, Limit: t.lim.Values, Got: t.values, Position: -1}
+		}
+		if t.bytes += len(n.Terms.GetValues().GetData()); t.bytes > t.lim.ValueBytes {
+			return nil, &query.LimitError{What: query.LimitBytes, Limit: t.lim.ValueBytes, Got: t.bytes, Position: -1}
+		}
 		values, err := unpackTexts("values", n.Terms.GetValues())
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", query.ErrMalformed, err)

@@ -131,12 +131,12 @@ func unpackSearchReply(m *pb.SearchReply, keys, limit int) (*leaf.SearchReply, e
 	if r.Stats, err = unpackStats("stats", m.Stats); err != nil {
 		return nil, err
 	}
-	ids, err := openTexts("ids", m.Ids)
-	if err != nil {
+	n := len(m.Ids.GetLengths())
+	if err := fits("hits", n, limit); err != nil {
 		return nil, err
 	}
-	n := ids.len()
-	if err := fits("hits", n, limit); err != nil {
+	ids, err := openTexts("ids", m.Ids)
+	if err != nil {
 		return nil, err
 	}
 	if len(m.Scores) != n {
@@ -168,13 +168,13 @@ func unpackSearchReply(m *pb.SearchReply, keys, limit int) (*leaf.SearchReply, e
 }
 
 func unpackColumn(c *pb.SortColumn, hits []leaf.Hit, k int) error {
-	texts, err := openTexts("sort", c.GetTexts())
-	if err != nil {
-		return err
-	}
 	kinds, numbers, scores := c.GetKinds(), c.GetNumbers(), c.GetScores()
 	if len(kinds) != len(hits) {
 		return malformed("sort", "there are %d values for %d hits", len(kinds), len(hits))
+	}
+	texts, err := openTexts("sort", c.GetTexts())
+	if err != nil {
+		return err
 	}
 	short := func() error { return malformed("sort", "the values do not fit their kinds") }
 	for i, kind := range kinds {
@@ -284,12 +284,12 @@ func packKNNReply(r *leaf.KNNReply) *pb.KNNReply {
 
 func unpackKNNReply(m *pb.KNNReply, k int) (*leaf.KNNReply, error) {
 	r := &leaf.KNNReply{Meta: unpackMeta(m.Meta), Docs: m.Docs, Partial: m.Partial}
-	ids, err := openTexts("ids", m.Ids)
-	if err != nil {
+	n := len(m.Ids.GetLengths())
+	if err := fits("neighbours", n, k); err != nil {
 		return nil, err
 	}
-	n := ids.len()
-	if err := fits("neighbours", n, k); err != nil {
+	ids, err := openTexts("ids", m.Ids)
+	if err != nil {
 		return nil, err
 	}
 	if len(m.Similarities) != n {

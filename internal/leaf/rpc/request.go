@@ -36,6 +36,25 @@ func atMost(param string, n, limit int) error {
 	return nil
 }
 
+// statsLimit checks the counts of statistics that a request is to install.
+func statsLimit(s *score.Stats) error {
+	if s == nil {
+		return nil
+	}
+	if err := atMost("stats", len(s.DF), leaf.MaxStatsTerms); err != nil {
+		return err
+	}
+	return atMost("stats", len(s.Fields), leaf.MaxStatsFields)
+}
+
+// statsFit is statsLimit for a message; it checks the counts of statistics that a request installs, before anything is made of them.
+func statsFit(t *pb.TermStats) error {
+	if err := atMost("stats", max(len(t.GetTerms().GetField()), len(t.GetTerms().GetTexts().GetLengths()), len(t.GetDf())), leaf.MaxStatsTerms); err != nil {
+		return err
+	}
+	return atMost("stats", max(len(t.GetFields().GetLengths()), len(t.GetTerms().GetFields().GetLengths())), leaf.MaxStatsFields)
+}
+
 func unpackIDs(t *pb.Texts) ([]string, error) {
 	if err := atMost("ids", len(t.GetLengths()), leaf.MaxIDs); err != nil {
 		return nil, err
@@ -56,6 +75,9 @@ func refuse(err error) error {
 
 func packSearch(r *leaf.SearchRequest) (*pb.SearchRequest, error) {
 	if err := checkQueries(r.Query, r.Filters, query.Limits{}); err != nil {
+		return nil, err
+	}
+	if err := statsLimit(r.Stats); err != nil {
 		return nil, err
 	}
 	limit, err := count("limit", r.Limit)
@@ -96,6 +118,9 @@ func unpackSearch(m *pb.SearchRequest, lim query.Limits) (*leaf.SearchRequest, e
 	if r.After, err = unpackAfter(m.After); err != nil {
 		return nil, refuse(err)
 	}
+	if err := statsFit(m.Stats); err != nil {
+		return nil, err
+	}
 	if r.Stats, err = unpackStats("stats", m.Stats); err != nil {
 		return nil, refuse(err)
 	}
@@ -113,7 +138,7 @@ func packStatsRequest(r *leaf.StatsRequest) (*pb.StatsRequest, error) {
 }
 
 func unpackStatsRequest(m *pb.StatsRequest, lim query.Limits) (*leaf.StatsRequest, error) {
-	if err := atMost("terms", len(m.Terms.GetField()), leaf.MaxTerms); err != nil {
+	if err := atMost("terms", max(len(m.Terms.GetField()), len(m.Terms.GetTexts().GetLengths()), len(m.Terms.GetFields().GetLengths())), leaf.MaxTerms); err != nil {
 		return nil, err
 	}
 	r := &leaf.StatsRequest{Index: m.Index, DefaultFields: unpackFields(m.DefaultFields)}
@@ -129,6 +154,9 @@ func unpackStatsRequest(m *pb.StatsRequest, lim query.Limits) (*leaf.StatsReques
 
 func packAggregate(r *leaf.AggregateRequest) (*pb.AggregateRequest, error) {
 	if err := checkQueries(r.Query, r.Filters, query.Limits{}); err != nil {
+		return nil, err
+	}
+	if err := statsLimit(r.Stats); err != nil {
 		return nil, err
 	}
 	if err := atMost("values", len(r.Values), leaf.MaxValues); err != nil {
@@ -159,6 +187,9 @@ func unpackAggregate(m *pb.AggregateRequest, lim query.Limits) (*leaf.AggregateR
 		r.DefaultOp = query.And
 	default:
 		return nil, api.NewProblem(api.InvalidParameter, "default_op: it is not an operator that is known").On("default_op")
+	}
+	if err := statsFit(m.Stats); err != nil {
+		return nil, err
 	}
 	if r.Stats, err = unpackStats("stats", m.Stats); err != nil {
 		return nil, refuse(err)

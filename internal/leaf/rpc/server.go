@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -28,6 +27,9 @@ import (
 	"github.com/weft-search/weft/internal/serve"
 )
 
+// maxOther is the size of the largest message that services other than Shard read, which are health and reflection.
+const maxOther = 64 << 10
+
 // messageOverhead is what a message may have around the document or the lines that it carries.
 const messageOverhead = 64 << 10
 
@@ -37,24 +39,29 @@ type ServerOptions struct {
 	MaxMessage int
 	// MaxRequest is the largest message in bytes of calls that carry no document: 16 MiB, room for 10,000 ids or a query at its limits.
 	MaxRequest int
-	// MaxReply is the largest reply, or message of a stream of replies, in bytes: 128 MiB. A larger one becomes a problem.
+	// MaxReply is the largest reply, or message of a stream of replies, in bytes: 64 MiB. A larger one becomes a problem.
 	MaxReply int
-	// Memory bounds, in bytes, the messages of all calls that are being read or served: 1 GiB. It is at least MaxMessage. Bulk loads take
-	// up to half.
+	// Memory bounds, in bytes, the messages of all calls from their arrival to the end of the call, and those of replies until they are
+	// written out: 1 GiB. It is at least MaxMessage. The first 16 KiB of what a message takes are not counted, and the first 256 KiB of a
+	// bulk load. There are at most as many bulk loads as take half of it with their largest messages.
 	Memory int64
-	// MemoryWait is how long a call waits for room in Memory before it is refused: 5 s.
+	// MemoryWait is how long a call waits for room in Memory before it is refused: 5 s. A reply that is no list does not wait, because the
+	// leaf has made it already, beside which its message is to stand.
 	MemoryWait time.Duration
-	// Calls is the number of calls under way, those that wait for Memory among them: 1,024. One more is refused.
+	// Calls is the number of calls that are worked on at once: 1,024; one more is refused. As many again may wait for their callers, to
+	// send a message or to take one; of more, those of the caller who keeps most of them waiting are ended.
 	Calls int
 	// ReceiveTime is how long the one message of a call may take to arrive: 10 s.
 	ReceiveTime time.Duration
-	// StallTime is how long a stream waits for its other side, to take a message or to send one: 1 min.
+	// StallTime is how long a call waits for its other side to take a message or to send one of a bulk load: 1 min. A body that has been
+	// waited for that long has to come with 1 KiB a second from then on. A reply that is still there after it once more, or a connection
+	// that takes no byte for so long, ends the connection.
 	StallTime time.Duration
 	// Query bounds the trees of requests; zero: the defaults of package query.
 	Query query.Limits
 
 	Streams      uint32 // calls at once on one connection: 256
-	StreamWindow int32  // bytes of a call that are taken in before somebody reads them: 256 KiB
+	StreamWindow int32  // bytes of a call that are taken in before somebody reads them: 64 KiB
 	ConnWindow   int32  // bytes on their way on one connection: 4 MiB
 	HeaderBytes  uint32 // request headers of a call: 16 KiB
 	// ConnectTime is how long a new connection may take for its handshakes: 10 s.
@@ -85,7 +92,7 @@ func orDefault[T comparable](v *T, deft T) {
 func (o ServerOptions) withDefaults() ServerOptions {
 	orDefault(&o.MaxMessage, 64<<20)
 	orDefault(&o.MaxRequest, 16<<20)
-	orDefault(&o.MaxReply, 128<<20)
+	orDefault(&o.MaxReply, 64<<20)
 	orDefault(&o.Memory, 1<<30)
 	o.Memory = max(o.Memory, int64(o.largest()))
 	orDefault(&o.MemoryWait, 5*time.Second)
@@ -93,7 +100,7 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	orDefault(&o.ReceiveTime, 10*time.Second)
 	orDefault(&o.StallTime, time.Minute)
 	orDefault(&o.Streams, 256)
-	orDefault(&o.StreamWindow, 256<<10)
+	orDefault(&o.StreamWindow, 64<<10)
 	orDefault(&o.ConnWindow, 4<<20)
 	orDefault(&o.HeaderBytes, 16<<10)
 	orDefault(&o.ConnectTime, 10*time.Second)
@@ -103,15 +110,15 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	return o
 }
 
-// largest is the largest message that gRPC reads at all.
+// largest is the largest message of any call.
 func (o *ServerOptions) largest() int { return max(o.MaxMessage, o.MaxRequest) + messageOverhead }
 
 // Counters count what happened since the server was made.
 type Counters struct {
-	Running int64 // calls under way
+	Running int64 // calls under way, those that wait for their callers included
 	Bulks   int64 // bulk loads among them
 	Calls   int64 // calls that came, refused ones among them
-	Refused int64 // for want of room
+	Refused int64 // for want of room, or ended for it while they waited for their callers
 	Stalled int64 // cut off because their other side took or sent nothing
 	Panics  int64
 }
@@ -121,15 +128,23 @@ type Server struct {
 	leaf     leaf.Leaf
 	o        ServerOptions
 	memory   *semaphore.Weighted
+	lobby    lobby
 	maxBulks int64
+	crowded  *api.Problem // ends calls that have to leave the lobby
 
+	working                                         atomic.Int64 // calls that the leaf works on
+	others                                          atomic.Int64 // streams of other services
 	running, bulks, calls, refused, stalled, panics atomic.Int64
 }
 
 // NewServer returns a server of l.
 func NewServer(l leaf.Leaf, o ServerOptions) *Server {
 	o = o.withDefaults()
-	return &Server{leaf: l, o: o, memory: semaphore.NewWeighted(o.Memory), maxBulks: max(1, o.Memory/int64(o.largest())/2)}
+	s := &Server{leaf: l, o: o, memory: semaphore.NewWeighted(o.Memory), maxBulks: max(1, o.Memory/int64(o.largest())/2)}
+	s.lobby = lobby{most: o.Calls, peers: make(map[*peer]struct{})}
+	s.crowded = api.NewProblem(api.TooManySearches, "too many calls wait for their callers to send or take messages").Within(int64(o.Calls))
+	s.crowded.RetryAfterMS = 100
+	return s
 }
 
 // Counters returns the counters.
@@ -148,8 +163,10 @@ func (s *Server) GRPC(more ...grpc.ServerOption) (*grpc.Server, *health.Server) 
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(theCodec),
 		grpc.InTapHandle(guardCall),
+		grpc.ChainStreamInterceptor(s.otherStreams),
 		grpc.WaitForHandlers(true),
-		grpc.MaxRecvMsgSize(o.largest()),
+		grpc.MaxRecvMsgSize(maxOther),
+		grpc.Creds(s.handshake()),
 		grpc.MaxConcurrentStreams(o.Streams),
 		grpc.StaticStreamWindowSize(o.StreamWindow),
 		grpc.StaticConnWindowSize(o.ConnWindow),
@@ -159,9 +176,6 @@ func (s *Server) GRPC(more ...grpc.ServerOption) (*grpc.Server, *health.Server) 
 			Time: o.PingTime, Timeout: o.PingTimeout, MaxConnectionAge: o.MaxAge, MaxConnectionAgeGrace: o.MaxAgeGrace,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.MinPing, PermitWithoutStream: true}),
-	}
-	if o.TLS != nil {
-		opts = append(opts, grpc.Creds(credentials.NewTLS(o.TLS)))
 	}
 	g := grpc.NewServer(append(opts, more...)...)
 	g.RegisterService(&serviceDesc, s)
@@ -174,8 +188,8 @@ func (s *Server) GRPC(more ...grpc.ServerOption) (*grpc.Server, *health.Server) 
 	return g, h
 }
 
-// serviceDesc is that of the generated code with every method as a stream, because the message of a unary method is read before its
-// handler is called, and a call has to be admitted before its message is read. On the wire there is no difference.
+// serviceDesc is that of the generated code with every method as a stream, because gRPC reads the message of a unary method
+// before its handler is called, whatever its length. On the wire there is no difference.
 var serviceDesc = grpc.ServiceDesc{
 	ServiceName: pb.Shard_ServiceDesc.ServiceName,
 	HandlerType: (*any)(nil),
@@ -204,6 +218,7 @@ const (
 	reads     kind = iota
 	writes         // small messages that change something
 	documents      // messages with a document
+	bulks          // many messages, with pieces of a load
 )
 
 // message is a pointer to a generated message M.
@@ -220,6 +235,7 @@ func unary[M any, P message[M]](name string, k kind, serve func(*Server, context
 			if err != nil {
 				return err
 			}
+			c.unload()
 			return c.send(reply)
 		})
 	}}
@@ -228,13 +244,16 @@ func unary[M any, P message[M]](name string, k kind, serve func(*Server, context
 func stream[M any, P message[M]](name string, serve func(*Server, *call, P) error) grpc.StreamDesc {
 	return grpc.StreamDesc{StreamName: name, ServerStreams: true, Handler: func(srv any, ss grpc.ServerStream) error {
 		s := srv.(*Server)
-		return s.handle(name, reads, ss, P(new(M)), func(c *call, m proto.Message) error { return serve(s, c, m.(P)) })
+		return s.handle(name, reads, ss, P(new(M)), func(c *call, m proto.Message) error {
+			c.lists = true
+			return serve(s, c, m.(P))
+		})
 	}}
 }
 
 func handleBulk(srv any, ss grpc.ServerStream) error {
 	s := srv.(*Server)
-	return s.handle("Bulk", documents, ss, nil, func(c *call, _ proto.Message) error { return s.bulk(c) })
+	return s.handle("Bulk", bulks, ss, &pb.BulkRequest{}, func(c *call, m proto.Message) error { return s.bulk(c, m.(*pb.BulkRequest)) })
 }
 
 // guard can end a call from outside, with everything in it that waits: gRPC has no time limit for a single message.
@@ -252,23 +271,29 @@ func guardCall(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	return ctx, nil
 }
 
-// call is one call under way. It belongs to its handler, and its methods are not called at once.
+// call is one call under way. It belongs to its handler, and its methods are not called at once, but for end.
 type call struct {
 	s      *Server
-	name   string
+	peer   *peer
 	ss     grpc.ServerStream
+	in     transportStream
 	ctx    context.Context // of the stream, with Begun
 	cancel context.CancelCauseFunc
+	waiter waiter
 	watch  *time.Timer
-	stall  atomic.Pointer[api.Problem] // what the timer ended the call with
-	doing  *api.Problem                // what it ends it with
-	out    envelope
+	doing  *api.Problem                // what watch ends the call with
+	ended  atomic.Pointer[api.Problem] // what it was ended with from outside
+	works  bool                        // it is one of Server.working
+	lists  bool                        // its reply is a list of messages
+
+	free, charged int64  // for messages that were received
+	sent          *reply // the message sent last, if gRPC has not written it out yet
 }
 
 // wait runs something that waits for the other side, for at most limit; late says what is wrong after that.
 func (c *call) wait(limit time.Duration, late *api.Problem, what func() error) error {
-	if stall := c.stall.Load(); stall != nil {
-		return stall
+	if p := c.ended.Load(); p != nil {
+		return p
 	}
 	c.doing = late
 	if c.watch == nil {
@@ -276,33 +301,58 @@ func (c *call) wait(limit time.Duration, late *api.Problem, what func() error) e
 	} else {
 		c.watch.Reset(limit)
 	}
+	c.s.lobby.enter(&c.waiter)
 	err := what()
+	c.s.lobby.leave(&c.waiter)
 	if !c.watch.Stop() {
 		// The timer has fired or is about to: what ended because of it, or just before, ends the call all the same.
 		return c.expire()
 	}
+	if p := c.ended.Load(); p != nil {
+		return p
+	}
 	return err
 }
 
-// expire ends the call, and says with what.
-func (c *call) expire() error {
-	if c.stall.CompareAndSwap(nil, c.doing) {
-		c.s.stalled.Add(1)
+func (c *call) expire() error { return c.end(c.doing, &c.s.stalled) }
+
+// end ends the call from outside, and says with what. It may be called at once.
+func (c *call) end(p *api.Problem, counter *atomic.Int64) error {
+	if c.ended.CompareAndSwap(nil, p) {
+		counter.Add(1)
 		// What waits in gRPC ends with a status of gRPC's own; the problem goes beside it.
-		c.ss.SetTrailer(problemTrailer(c.doing))
-		c.cancel(c.doing)
+		c.ss.SetTrailer(problemTrailer(p))
+		c.cancel(p)
 	}
-	return c.stall.Load()
+	return c.ended.Load()
 }
 
-// send sends a message of the reply.
-func (c *call) send(m proto.Message) error {
-	// A message that cannot be encoded would end the call with a status of gRPC's own, so its size is looked at before.
-	c.out = envelope{message: m, bytes: proto.Size(m), sized: true}
-	if limit := c.s.o.MaxReply; c.out.bytes > limit {
-		return api.NewProblem(api.ReplyTooLarge, fmt.Sprintf("the reply has %d bytes; at most %d are sent", c.out.bytes, limit)).Within(int64(limit))
+// work takes one of the places of calls that are worked on.
+func (c *call) work(k kind) error {
+	if n := c.s.working.Add(1); n > int64(c.s.o.Calls) {
+		c.s.working.Add(-1)
+		return c.s.refuse(k, "calls under way", int64(c.s.o.Calls))
 	}
-	return c.wait(c.s.o.StallTime, errReaderStalled, func() error { return c.ss.SendMsg(&c.out) })
+	c.works = true
+	return nil
+}
+
+// rest gives back the place and the memory for messages that were received: what is left is to send the reply.
+func (c *call) rest() {
+	c.unload()
+	if c.works {
+		c.works = false
+		c.s.working.Add(-1)
+	}
+}
+
+// close is the end of the call's handler.
+func (c *call) close() {
+	c.rest()
+	if c.sent != nil {
+		ended := c.ended.Load()
+		c.sent.leave(ended == nil && c.ctx.Err() != nil, ended == c.s.crowded)
+	}
 }
 
 // What ends calls whose other side is too slow. They are never changed.
@@ -312,9 +362,11 @@ var (
 	errUnguarded     = errors.New("the server was not made by Server.GRPC")
 )
 
-// handle runs a call: it admits it, reads its message, if it has one, and turns what goes wrong into a status.
+// handle runs a call: it reads its message, takes a place for it, and turns what goes wrong into a status.
 func (s *Server) handle(name string, k kind, ss grpc.ServerStream, m proto.Message, serveCall func(*call, proto.Message) error) (err error) {
 	s.calls.Add(1)
+	s.running.Add(1)
+	defer s.running.Add(-1)
 	defer func() {
 		if v := recover(); v != nil {
 			s.panics.Add(1)
@@ -322,69 +374,63 @@ func (s *Server) handle(name string, k kind, ss grpc.ServerStream, m proto.Messa
 		}
 		err = s.status(ss.Context(), name, err)
 	}()
-	defer s.running.Add(-1)
-	if n := s.running.Add(1); n > int64(s.o.Calls) {
-		return s.refuse(k, "calls under way", int64(s.o.Calls))
+	c, err := s.newCall(ss)
+	if err != nil {
+		return err
 	}
-	g, ok := ss.Context().Value(guardKey{}).(*guard)
-	if !ok {
-		return errUnguarded
-	}
-	c := &call{s: s, name: name, ss: ss, cancel: g.cancel}
+	defer c.close()
 	// The headers tell the client that the call has begun. An error means that they are on their way already or that nobody waits for
 	// them any more.
 	c.ctx = serve.WithBegun(ss.Context(), func() { errors.Join(ss.SendHeader(nil)) })
-
-	if m == nil {
-		return serveCall(c, nil)
-	}
-	charged := int64(s.o.largest())
-	if err := s.charge(c.ctx, charged); err != nil {
-		return err
-	}
-	defer func() { s.memory.Release(charged) }()
 	most := s.o.MaxRequest
-	if k == documents {
+	if k != reads && k != writes {
 		most = s.o.largest()
 	}
-	in := envelope{message: m, most: most}
-	if err := c.receive(&in, s.o.ReceiveTime); err != nil {
+	c.free = freeRequest
+	if k == bulks {
+		c.free = freeBulk
+	}
+	if _, _, err := c.receive(m, most, s.o.ReceiveTime); err != nil {
 		if err == io.EOF {
 			return api.NewProblem(api.InvalidBody, "the call has no message")
 		}
 		return err
 	}
-	// The message itself and what is made of it.
-	if left := min(charged, max(4<<10, 2*int64(in.bytes))); left < charged {
-		s.memory.Release(charged - left)
-		charged = left
+	if err := c.work(k); err != nil {
+		return err
 	}
-	return serveCall(c, m)
+	if err := serveCall(c, m); err != nil {
+		return err
+	}
+	c.rest()
+	return c.settle()
 }
 
-// receive reads a message. io.EOF means that the caller has closed its side.
-func (c *call) receive(in *envelope, limit time.Duration) error {
-	err := c.wait(limit, errSenderStalled, func() error { return c.ss.RecvMsg(in) })
-	switch {
-	case in.err == errTooLarge:
-		return api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the message is larger than %d bytes", in.most)).Within(int64(in.most))
-	case in.err != nil:
-		p := api.NewProblem(api.InvalidBody, "the message cannot be read")
-		p.Cause = in.err
-		return p
+// newCall returns the call of a stream.
+func (s *Server) newCall(ss grpc.ServerStream) (*call, error) {
+	ctx := ss.Context()
+	g, guarded := ctx.Value(guardKey{}).(*guard)
+	in, reads := grpc.ServerTransportStreamFromContext(ctx).(transportStream)
+	p := peerOf(ctx)
+	if !guarded || !reads || p == nil {
+		return nil, errUnguarded
 	}
-	return err
+	c := &call{s: s, peer: p, ss: ss, in: in, ctx: ctx, cancel: g.cancel}
+	c.waiter = waiter{peer: p, evict: func() { c.end(s.crowded, &s.refused) }}
+	return c, nil
 }
 
 // charge takes room for a message.
-func (s *Server) charge(ctx context.Context, bytes int64) error {
-	if s.memory.TryAcquire(bytes) {
+func (s *Server) charge(ctx context.Context, bytes int64, wait time.Duration) error {
+	if bytes == 0 || s.memory.TryAcquire(bytes) {
 		return nil
 	}
-	wait, cancel := context.WithTimeout(ctx, s.o.MemoryWait)
-	defer cancel()
-	if s.memory.Acquire(wait, bytes) == nil {
-		return nil
+	if wait > 0 {
+		ctx, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		if s.memory.Acquire(ctx, bytes) == nil {
+			return nil
+		}
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -367,31 +367,31 @@ func TestTooManyCalls(t *testing.T) {
 	}
 }
 
-// A call waits for memory before its message is read, and gives back what it does not need.
+// A large message waits for memory, and a small one needs none.
 func TestMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := make(chan struct{})
 		r := start(t, &fake{index: func(context.Context, *leaf.IndexRequest) (*leaf.IndexReply, error) {
 			<-out
 			return &leaf.IndexReply{}, nil
-		}}, ServerOptions{MaxMessage: 1 << 20, MaxRequest: 1 << 20, Memory: 3 << 20}, Options{})
+		}}, ServerOptions{MaxMessage: 1 << 20, MaxRequest: 1 << 20, Memory: 5 << 20}, Options{})
 		done := make(chan error, 8)
-		// Each message counts twice. The second leaves too little for a third, but enough when it is small.
+		// Each message counts twice, and two leave too little for a third.
 		call := func(bytes int) {
 			_, err := r.Index(context.Background(), &leaf.IndexRequest{Body: make([]byte, bytes)})
 			done <- err
 		}
-		for range 4 {
-			go call(1)
-			synctest.Wait()
-		}
-		for range 2 {
-			go call(1<<20 - 100)
+		for _, n := range []int{1, 1, 1, 1, 1 << 20, 1 << 20} {
+			go call(n)
 			synctest.Wait()
 		}
 		begin := time.Now()
-		_, err := r.Ping(t.Context())
+		_, err := r.Index(t.Context(), &leaf.IndexRequest{Body: make([]byte, 1<<20)})
 		if code(err) != api.RequestMemoryFull || time.Since(begin) != 5*time.Second {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+		begin = time.Now()
+		if _, err := r.Ping(t.Context()); err != nil || time.Since(begin) != 0 {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 		close(out)
@@ -400,12 +400,10 @@ func TestMemory(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if _, err := r.Ping(t.Context()); err != nil {
+		if _, err := r.Index(t.Context(), &leaf.IndexRequest{Body: make([]byte, 1<<20)}); err != nil {
 			t.Error(err)
 		}
-		if !r.server.memory.TryAcquire(3 << 20) {
-			t.Error("memory did not come back")
-		}
+		allBack(t, r.server)
 	})
 }
 
@@ -458,10 +456,7 @@ func TestSlowSender(t *testing.T) {
 		if p := trailedProblem(s.Trailer()); p == nil || p.Code != api.BodyTimeout || time.Since(begin) != 10*time.Second {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
-		if !r.server.memory.TryAcquire(r.server.o.Memory) {
-			t.Error("memory did not come back")
-		}
-		r.server.memory.Release(r.server.o.Memory)
+		allBack(t, r.server)
 
 		begin = time.Now()
 		s = rawCall(t, r, "Bulk", grpc.StreamDesc{ClientStreams: true})
@@ -760,8 +755,9 @@ func TestBulk(t *testing.T) {
 			ended <- err
 			return nil, err
 		}}, ServerOptions{}, Options{})
-		if _, err := r.Bulk(ctx, &leaf.BulkRequest{}, zeros{}); err != errStop {
-			t.Error(err)
+		_, err := r.Bulk(ctx, &leaf.BulkRequest{}, zeros{})
+		if e := transport(t, err); !e.MaybeApplied || !errors.Is(err, errStop) {
+			t.Errorf("%+v", e)
 		}
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("the node saw %v", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	pb "github.com/weft-search/weft/api/shard/v1"
 	"github.com/weft-search/weft/internal/api"
@@ -83,7 +84,7 @@ func (s *Server) export(c *call, m *pb.ExportRequest) error {
 	return c.send(&pb.ExportReply{End: &pb.ExportEnd{Meta: packMeta(&r.Meta), Missing: packTexts(r.Missing)}})
 }
 
-func (s *Server) bulk(c *call) error {
+func (s *Server) bulk(c *call, first *pb.BulkRequest) error {
 	defer s.bulks.Add(-1)
 	if n := s.bulks.Add(1); n > s.maxBulks {
 		s.refused.Add(1)
@@ -91,24 +92,13 @@ func (s *Server) bulk(c *call) error {
 		p.RetryAfterMS = 1000
 		return p
 	}
-	// A bulk load may have one message of the largest size at any time until it ends.
-	charged := int64(s.o.largest())
-	if err := s.charge(c.ctx, charged); err != nil {
-		return err
-	}
-	defer s.memory.Release(charged)
 	body := &bulkBody{c: c}
-	if err := body.fetch(); err != nil {
-		if err == io.EOF {
-			return api.NewProblem(api.InvalidBody, "the call has no message")
-		}
-		return err
-	}
-	r, err := s.leaf.Bulk(c.ctx, &leaf.BulkRequest{Index: body.index}, body)
+	body.take(first)
+	r, err := s.leaf.Bulk(c.ctx, &leaf.BulkRequest{Index: first.Index}, body)
 	if err != nil {
-		if stall := c.stall.Load(); stall != nil {
+		if p := c.ended.Load(); p != nil {
 			if _, ok := errors.AsType[*api.Problem](err); !ok {
-				return stall
+				return p
 			}
 		}
 		return err
@@ -119,21 +109,35 @@ func (s *Server) bulk(c *call) error {
 // bulkBody is the body of a bulk load. It takes a message off the wire when the one before has been read to its end.
 type bulkBody struct {
 	c     *call
-	index string
 	rest  []byte
 	begun bool
-	err   error // what ended it
+	late  time.Duration // how long was waited for the body beyond what its bytes are worth at minBulkRate
+	err   error         // what ended it
 }
 
 // errBroken is the end of a body that the caller could not read.
 var errBroken = fmt.Errorf("the caller could not read the body: %w", io.ErrUnexpectedEOF)
 
+func (b *bulkBody) take(m *pb.BulkRequest) {
+	b.rest = m.Data
+	if m.Broken {
+		b.err = errBroken
+	}
+}
+
 // fetch takes the next message.
 func (b *bulkBody) fetch() error {
+	c := b.c
 	var m pb.BulkRequest
-	err := b.c.receive(&envelope{message: &m, most: b.c.s.o.largest()}, b.c.s.o.StallTime)
+	n, waited, err := c.receive(&m, c.s.o.largest(), c.s.o.StallTime)
+	if err == nil {
+		// Bytes pay for the time that was waited, but not ahead: the pace has to be kept from then on.
+		if b.late = max(0, b.late+waited-pace(n, minBulkRate)); b.late > c.s.o.StallTime {
+			err = c.end(errSenderStalled, &c.s.stalled)
+		}
+	}
 	if err != nil {
-		if cause := context.Cause(b.c.ctx); cause != nil && err != io.EOF {
+		if cause := context.Cause(c.ctx); cause != nil && err != io.EOF {
 			if _, ok := errors.AsType[*api.Problem](err); !ok {
 				err = cause
 			}
@@ -141,13 +145,7 @@ func (b *bulkBody) fetch() error {
 		b.err = err
 		return err
 	}
-	if b.index == "" {
-		b.index = m.Index
-	}
-	b.rest = m.Data
-	if m.Broken {
-		b.err = errBroken
-	}
+	b.take(&m)
 	return nil
 }
 

@@ -101,21 +101,22 @@ func packTerms(list []score.Term) *pb.TermList {
 }
 
 func unpackTerms(part string, t *pb.TermList) ([]score.Term, error) {
+	n := len(t.GetTexts().GetLengths())
+	if n != len(t.GetField()) {
+		return nil, malformed(part, "there are %d tokens and %d fields", n, len(t.GetField()))
+	}
+	if names := len(t.GetFields().GetLengths()); names > n {
+		return nil, malformed(part, "there are %d names of fields for %d tokens", names, n)
+	}
+	texts, err := openTexts(part, t.GetTexts())
+	if err != nil || n == 0 {
+		return nil, err
+	}
 	fields, err := unpackTexts(part+" fields", t.GetFields())
 	if err != nil {
 		return nil, err
 	}
-	texts, err := openTexts(part, t.GetTexts())
-	if err != nil {
-		return nil, err
-	}
-	if texts.len() != len(t.GetField()) {
-		return nil, malformed(part, "there are %d tokens and %d fields", texts.len(), len(t.GetField()))
-	}
-	if texts.len() == 0 {
-		return nil, nil
-	}
-	list := make([]score.Term, texts.len())
+	list := make([]score.Term, n)
 	for i, f := range t.GetField() {
 		if uint64(f) >= uint64(len(fields)) {
 			return nil, malformed(part, "field %d is not among the %d", f, len(fields))
@@ -169,20 +170,20 @@ func unpackStats(part string, t *pb.TermStats) (*score.Stats, error) {
 	if t == nil {
 		return nil, nil
 	}
+	n := len(t.GetFields().GetLengths())
+	if len(t.SumLen) != n || len(t.FieldDocs) != n {
+		return nil, malformed(part, "there are %d fields, %d sums and %d counts", n, len(t.SumLen), len(t.FieldDocs))
+	}
+	if words := len(t.GetTerms().GetField()); len(t.Df) != words {
+		return nil, malformed(part, "there are %d terms and %d frequencies", words, len(t.Df))
+	}
 	fields, err := openTexts(part+" fields", t.GetFields())
 	if err != nil {
 		return nil, err
 	}
-	n := fields.len()
-	if len(t.SumLen) != n || len(t.FieldDocs) != n {
-		return nil, malformed(part, "there are %d fields, %d sums and %d counts", n, len(t.SumLen), len(t.FieldDocs))
-	}
 	terms, err := unpackTerms(part+" terms", t.GetTerms())
 	if err != nil {
 		return nil, err
-	}
-	if len(t.Df) != len(terms) {
-		return nil, malformed(part, "there are %d terms and %d frequencies", len(terms), len(t.Df))
 	}
 	s := &score.Stats{Docs: t.Docs, Fields: make(map[string]score.FieldStats, n), DF: make(map[score.Term]uint64, len(terms))}
 	for i := range n {
