@@ -219,6 +219,90 @@ func TestSilentCalls(t *testing.T) {
 	})
 }
 
+// A caller that keeps too many waiting loses its connection when replies are what it does not take, and a load that loses its place for
+// others is not said to be refused.
+func TestCallsThatLeaveForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var loads atomic.Int32
+		r := start(t, &fake{
+			info: func(context.Context, *leaf.InfoRequest) (*leaf.InfoReply, error) {
+				return &leaf.InfoReply{Version: "long enough"}, nil
+			},
+			bulk: func(ctx context.Context, _ *leaf.BulkRequest, body io.Reader) (*leaf.BulkReply, error) {
+				loads.Add(1)
+				_, err := io.Copy(io.Discard, body)
+				return nil, fmt.Errorf("the load breaks off: %w", err)
+			},
+		}, ServerOptions{Calls: 4}, Options{})
+		greedy := rawDial(t, r, 0)
+		defer greedy.close()
+		for range 4 {
+			greedy.call("Info", &pb.InfoRequest{})
+			synctest.Wait()
+		}
+		if c := r.server.Counters(); c.Running != 4 {
+			t.Errorf("%+v", c)
+		}
+		if _, err := r.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+		<-greedy.gone
+		synctest.Wait()
+		allBack(t, r.server)
+
+		begin := time.Now()
+		s := rawCall(t, r, "Bulk", grpc.StreamDesc{ClientStreams: true})
+		for range 2 {
+			if err := s.SendMsg(&envelope{message: &pb.BulkRequest{Data: []byte("{}\n")}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		for range 4 {
+			rawCall(t, r, "Search", grpc.StreamDesc{ClientStreams: true})
+			synctest.Wait()
+		}
+		err := s.RecvMsg(&envelope{message: &pb.BulkReply{}})
+		if p := trailedProblem(s.Trailer()); p == nil || p.Code != api.BodyTimeout || time.Since(begin) != 0 || loads.Load() != 1 {
+			t.Errorf("%v, %+v after %v", err, p, time.Since(begin))
+		}
+		first := rawCall(t, r, "Search", grpc.StreamDesc{ClientStreams: true})
+		synctest.Wait()
+		for range 4 {
+			rawCall(t, r, "Search", grpc.StreamDesc{ClientStreams: true})
+			synctest.Wait()
+		}
+		err = first.RecvMsg(&envelope{message: &pb.SearchReply{}})
+		if p := trailedProblem(first.Trailer()); p == nil || p.Code != api.TooManySearches || leaf.ClassOf(p) != leaf.Here {
+			t.Errorf("%v, %+v", err, p)
+		}
+	})
+}
+
+// A reply that tells of a write is sent when there is no memory left.
+func TestRepliesToWritesAreSentInAnyCase(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	r := start(t, &fake{
+		index: func(context.Context, *leaf.IndexRequest) (*leaf.IndexReply, error) {
+			return &leaf.IndexReply{WriteReply: api.WriteReply{ID: long}}, nil
+		},
+		info: func(context.Context, *leaf.InfoRequest) (*leaf.InfoReply, error) {
+			return &leaf.InfoReply{Version: long}, nil
+		},
+	}, ServerOptions{}, Options{})
+	if !r.server.memory.TryAcquire(r.server.o.Memory) {
+		t.Fatal("the memory is not free")
+	}
+	if reply, err := r.Index(t.Context(), &leaf.IndexRequest{Body: []byte("{}")}); err != nil || reply.ID != long {
+		t.Error(err)
+	}
+	if _, err := r.Info(t.Context(), &leaf.InfoRequest{}); code(err) != api.RequestMemoryFull {
+		t.Error(err)
+	}
+	r.server.memory.Release(r.server.o.Memory)
+	allBack(t, r.server)
+}
+
 // What is charged for a message is what has come of it, and not what it says about its length.
 func TestMessagesAreChargedAsTheyCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -191,7 +191,12 @@ func (c *call) send(m proto.Message) error {
 	if c.lists {
 		wait = c.s.o.MemoryWait
 	}
-	if err := c.s.charge(c.ctx, r.charged, wait); err != nil {
+	if c.kind != reads {
+		// What was written has to be told. Such replies are short, and as many as there are calls.
+		if !c.s.memory.TryAcquire(r.charged) {
+			r.charged = 0
+		}
+	} else if err := c.s.charge(c.ctx, r.charged, wait); err != nil {
 		return err
 	}
 	c.peer.hold(r)

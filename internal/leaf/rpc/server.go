@@ -46,7 +46,7 @@ type ServerOptions struct {
 	// bulk load. There are at most as many bulk loads as take half of it with their largest messages.
 	Memory int64
 	// MemoryWait is how long a call waits for room in Memory before it is refused: 5 s. A reply that is no list does not wait, because the
-	// leaf has made it already, beside which its message is to stand.
+	// leaf has made it already, beside which its message is to stand; one that tells of a write is sent in any case.
 	MemoryWait time.Duration
 	// Calls is the number of calls that are worked on at once: 1,024; one more is refused. As many again may wait for their callers, to
 	// send a message or to take one; of more, those of the caller who keeps most of them waiting are ended.
@@ -284,7 +284,9 @@ type call struct {
 	doing  *api.Problem                // what watch ends the call with
 	ended  atomic.Pointer[api.Problem] // what it was ended with from outside
 	works  bool                        // it is one of Server.working
-	lists  bool                        // its reply is a list of messages
+	kind   kind
+	lists  bool // its reply is a list of messages
+	cut    bool // its connection goes with it; the lobby's
 
 	free, charged int64  // for messages that were received
 	sent          *reply // the message sent last, if gRPC has not written it out yet
@@ -327,6 +329,16 @@ func (c *call) end(p *api.Problem, counter *atomic.Int64) error {
 	return c.ended.Load()
 }
 
+// evict ends a call that has to leave the lobby. It is refused only if nothing was done for it.
+func (c *call) evict() {
+	p := c.doing
+	if p == errSenderStalled && !c.works {
+		p = c.s.crowded
+	}
+	c.cut = p == errReaderStalled
+	c.end(p, &c.s.refused)
+}
+
 // work takes one of the places of calls that are worked on.
 func (c *call) work(k kind) error {
 	if n := c.s.working.Add(1); n > int64(c.s.o.Calls) {
@@ -350,8 +362,7 @@ func (c *call) rest() {
 func (c *call) close() {
 	c.rest()
 	if c.sent != nil {
-		ended := c.ended.Load()
-		c.sent.leave(ended == nil && c.ctx.Err() != nil, ended == c.s.crowded)
+		c.sent.leave(c.ended.Load() == nil && c.ctx.Err() != nil, c.cut)
 	}
 }
 
@@ -386,7 +397,7 @@ func (s *Server) handle(name string, k kind, ss grpc.ServerStream, m proto.Messa
 	if k != reads && k != writes {
 		most = s.o.largest()
 	}
-	c.free = freeRequest
+	c.kind, c.free = k, freeRequest
 	if k == bulks {
 		c.free = freeBulk
 	}
@@ -416,7 +427,7 @@ func (s *Server) newCall(ss grpc.ServerStream) (*call, error) {
 		return nil, errUnguarded
 	}
 	c := &call{s: s, peer: p, ss: ss, in: in, ctx: ctx, cancel: g.cancel}
-	c.waiter = waiter{peer: p, evict: func() { c.end(s.crowded, &s.refused) }}
+	c.waiter = waiter{peer: p, evict: c.evict}
 	return c, nil
 }
 
