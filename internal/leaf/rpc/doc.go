@@ -8,9 +8,14 @@
 // connection hold; a bulk load is read from the caller as fast as the node applies it. A side that keeps the other waiting for
 // ServerOptions.StallTime is cut off, so that no snapshot stays pinned and no place taken for it.
 //
-// Memory: a call is admitted before its message is read. gRPC reads a message whole before anyone sees how long it is, so each call in
-// the course of reading is charged the longest message there may be, and what it really has afterwards. Before admission a call costs
-// no more than the window of its stream.
+// Memory of a server: gRPC by itself reads a message of whatever length its caller says, and a handler that has sent its reply is done
+// when gRPC has put it in a queue. So a call reads its message itself, in steps that are charged as they arrive; it looks at what the
+// message will take before it decodes it; and it lasts, charged for its reply, until gRPC gives back the memory of the reply. Only where
+// the stream ended in between, the reply is charged for itself. What is not charged is small, for each of a bounded number of calls: the
+// window of its stream, 16 KiB of its message and 16 KiB of its reply. So small calls wait for no memory.
+//
+// Places: a call takes one when its message is there, and gives it back when it has its reply. While it waits for its caller it takes
+// part in another bound, that of the lobby, where the caller that keeps most calls waiting loses them first.
 //
 // Messages are not compressed: hits are few and small, and between machines of one network it takes longer than it saves.
 //
