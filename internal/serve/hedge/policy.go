@@ -154,6 +154,8 @@ func (p *Policy) Calls(c Class) *Calls {
 		c.Retryable = func(error) bool { return safe }
 	}
 	made := &Calls{policy: p, class: c, digest: latency.New(latency.Options{Window: p.o.Window}), base: time.Now()}
+	// So that the first calls, which come together, have the initial delay while one of them makes the next.
+	made.refresh(made.base)
 	made.refreshed.Store(-1)
 	p.classes[c.Name] = made
 	return made

@@ -603,6 +603,16 @@ func TestNoHedgeWhenTheClassHasLostItsDelay(t *testing.T) {
 	})
 }
 
+// The first calls of a fan-out come together, and one of them makes the delays: the others have the initial one, and not none.
+func TestFirstCallsHaveTheInitialDelay(t *testing.T) {
+	c := NewPolicy(PolicyOptions{InitialDelay: 5 * ms}).Calls(Class{Name: "search", Safe: true})
+	c.refreshing.Lock()
+	defer c.refreshing.Unlock()
+	if d := c.Delay(); d != 5*ms {
+		t.Errorf("while another makes the delays: %v", d)
+	}
+}
+
 // No time at all is a delay, and not the lack of one.
 func TestCallsQuickerThanTheClockAreHedged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
