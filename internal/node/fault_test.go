@@ -96,7 +96,7 @@ func TestUnknownOutcomeOfADeletion(t *testing.T) {
 		}
 		return once(op)
 	})
-	if p := s.do("DELETE", "/indexes/default", "", "").problem(503, api.ReadOnly); !strings.Contains(p["detail"].(string), "not known") {
+	if p := s.do("DELETE", "/indexes/default", "", "").problem(500, api.WriteUncertain); !strings.Contains(p["detail"].(string), "not known") {
 		t.Errorf("%v", p["detail"])
 	}
 	disk.Inject(nil)
