@@ -15,6 +15,25 @@ type filterText struct {
 	text  string
 	node  query.Node
 	texts []*queryText // query strings within node
+
+	// The parts and the exact values within node so far, which are counted before they are made: a query with more is refused anyway,
+	// and a few bytes of JSON make many of them.
+	parts, values int
+	item          int // the place of the filter in the list
+}
+
+// The most of them that a query may have, as package query has it.
+const (
+	maxFilterParts  = 256
+	maxFilterValues = 65_536
+)
+
+// more counts another part, or value; it is a problem if that is one too many.
+func (f *filterText) more(n *int, what string, most int) *Problem {
+	if *n++; *n > most {
+		return QueryProblem("filter", f.item, &query.LimitError{What: what, Got: *n, Limit: most, Position: -1})
+	}
+	return nil
 }
 
 // queryText is a query string within a filter object. It can be read only when the default operator is known.
@@ -43,7 +62,7 @@ func (p *parsing) setFilter(v value) *Problem {
 		if raw.Kind() == '"' {
 			p.filters = append(p.filters, filterText{text: unquote(raw)})
 		} else {
-			f := filterText{}
+			f := filterText{item: len(p.filters)}
 			var prob *Problem
 			if f.node, prob = f.object(raw, 1); prob != nil {
 				return prob
@@ -63,6 +82,9 @@ func (f *filterText) object(raw jsontext.Value, depth int) (query.Node, *Problem
 	if depth > maxFilterDepth {
 		return nil, &Problem{Code: QueryLimit, Field: "filter", Detail: fmt.Sprintf("filter: it is nested more than %d levels deep", maxFilterDepth), Limit: maxFilterDepth, HasLimit: true}
 	}
+	if prob := f.more(&f.parts, query.LimitNodes, maxFilterParts); prob != nil {
+		return nil, prob
+	}
 	if raw.Kind() == '"' {
 		return f.query(unquote(raw)), nil
 	}
@@ -79,7 +101,7 @@ func (f *filterText) object(raw jsontext.Value, depth int) (query.Node, *Problem
 		case "term":
 			node, prob = filterTerm(v)
 		case "terms":
-			node, prob = filterTerms(v)
+			node, prob = f.terms(v)
 		case "range":
 			node, prob = filterRange(v)
 		case "exists":
@@ -145,13 +167,16 @@ func filterTerm(raw jsontext.Value) (query.Node, *Problem) {
 	return &query.Terms{Field: field, Values: []string{text}}, prob
 }
 
-func filterTerms(raw jsontext.Value) (query.Node, *Problem) {
+func (f *filterText) terms(raw jsontext.Value) (query.Node, *Problem) {
 	field, list, prob := fieldAnd(raw, "terms", "values")
 	if prob != nil {
 		return nil, prob
 	}
 	n := &query.Terms{Field: field, Values: []string{}}
 	prob = eachItem("filter", list, func(_ int, v jsontext.Value) *Problem {
+		if prob := f.more(&f.values, query.LimitValues, maxFilterValues); prob != nil {
+			return prob
+		}
 		text, prob := scalarOf("filter", "each of terms.values", v)
 		n.Values = append(n.Values, text)
 		return prob

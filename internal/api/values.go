@@ -129,7 +129,7 @@ func eachMember(name string, raw jsontext.Value, fn func(member string, v jsonte
 	if raw.Kind() != '{' {
 		return badParam(name, "it is an object")
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(raw))
+	d := jsontext.NewDecoder(bytes.NewBuffer(raw)) // which it reads in place
 	if _, err := d.ReadToken(); err != nil {
 		return JSONProblem(raw, err)
 	}
@@ -155,7 +155,7 @@ func eachItem(name string, raw jsontext.Value, fn func(i int, v jsontext.Value) 
 	if raw.Kind() != '[' {
 		return badParam(name, "it is an array")
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(raw))
+	d := jsontext.NewDecoder(bytes.NewBuffer(raw)) // which it reads in place
 	if _, err := d.ReadToken(); err != nil {
 		return JSONProblem(raw, err)
 	}

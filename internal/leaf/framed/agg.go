@@ -59,6 +59,7 @@ func readAggRequest(m *message) *leaf.AggregateRequest {
 
 // specs reads the member specs: what aggs is in the body of a search over HTTP.
 func (m *message) specs() []agg.Spec {
+	m.fits("specs", 6*agg.MaxSourceBytes) // however much of a string is escaped; the parsers say the rest
 	raw := m.get("specs")
 	if raw == nil || m.prob != nil {
 		return nil
@@ -69,7 +70,7 @@ func (m *message) specs() []agg.Spec {
 	case '"':
 		specs, err = agg.Parse(m.text("specs"))
 	case '{':
-		specs, err = agg.ParseJSON(raw.Clone())
+		specs, err = agg.ParseJSON(raw)
 	default:
 		m.fail("specs", "it is an object of aggregations, or a list of them in a string")
 	}

@@ -104,6 +104,9 @@ func ask[R any](c *Client, ctx context.Context, a asking, write func(w *writer),
 	if prob == nil && len(b) > c.most {
 		prob = api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the request has %d bytes, a frame may have %d", len(b), c.most)).Within(int64(c.most))
 	}
+	if prob == nil && len(b) > MaxRequest && a.op != opIndex && a.op != opBulk {
+		prob = api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the request has %d bytes, %d are allowed for %s", len(b), MaxRequest, a.op)).Within(MaxRequest)
+	}
 	if prob != nil {
 		c.keep(reply, *reply)
 		return none, prob

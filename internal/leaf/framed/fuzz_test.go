@@ -75,6 +75,15 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
+// What is passed over without being read is JSON, and nothing else is.
+func FuzzScan(f *testing.F) {
+	for _, kind := range []string{"request", "reply"} {
+		seeds(f, kind, func(text string) { f.Add([]byte(text)) })
+	}
+	f.Add([]byte(`[{"a\ud834\udd1e":[-1.5e+3,true,null,{}],"a":"\u00e9\/"},[]]`))
+	f.Fuzz(func(t *testing.T, b []byte) { checkScan(t, b) })
+}
+
 // replyReaders are the readers of replies.
 var replyReaders = []func(b []byte) (*api.Problem, error){
 	func(b []byte) (*api.Problem, error) { _, p, err := readPingReply(b); return p, err },

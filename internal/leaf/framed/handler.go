@@ -19,8 +19,10 @@ import (
 type HandlerOptions struct {
 	MaxTimeout time.Duration // the longest that a request may take, whatever its timeout_ms; none by default
 	MaxReply   int           // bytes of a reply: the server's Limits.MaxReply; frame.DefaultMaxFrame
-	// Admit is asked before what a reply is made of takes so many bytes more, beyond the first MiB. It returns what gives the memory
-	// back, which is called once when the reply is made, or an error, best an *api.Problem. nil admits everything.
+	MaxRequest int           // bytes of a request other than index and bulk; MaxRequest, which is also the most
+	// Admit is asked before a request over 16 KiB is taken apart, for ParseFactor times its length, or for a copy of the document of an
+	// index; and before what a reply is made of takes so many bytes more, beyond the first MiB. It returns what gives the memory back,
+	// which is called once when the reply is made, or an error, best an *api.Problem. nil admits everything.
 	Admit func(ctx context.Context, bytes int) (release func(), err error)
 	// Send is asked before a reply that takes more than 64 KiB is sent. It returns what gives the memory back, which is called once when
 	// the reply was sent or its connection is gone, or an error, best an *api.Problem, which is sent in its place; in place of the reply
@@ -29,6 +31,14 @@ type HandlerOptions struct {
 }
 
 const (
+	// MaxRequest is how many bytes a request may have that carries no document, however long frames may be. Ten thousand ids of the
+	// longest, or the statistics of 65,536 terms, are a third of it.
+	MaxRequest = 16 << 20
+	// ParseFactor is the memory that a request takes while it is answered, in lengths of it, besides the frame: a list of short values
+	// takes about 6.
+	ParseFactor = 8
+	// smallRequest is how long a request may be that is taken apart without asking.
+	smallRequest = 16 << 10
 	// freeRoom is how large a reply may become without asking for memory, and the least that is asked for.
 	freeRoom = 1 << 20
 	// smallReply is how large a reply may be that is sent without asking.
@@ -86,6 +96,9 @@ func NewHandler(l leaf.Leaf, o HandlerOptions) *Handler {
 	if o.MaxReply <= 0 {
 		o.MaxReply = frame.DefaultMaxFrame
 	}
+	if o.MaxRequest <= 0 || o.MaxRequest > MaxRequest {
+		o.MaxRequest = MaxRequest
+	}
 	return &Handler{leaf: l, o: o}
 }
 
@@ -114,6 +127,7 @@ var operations = map[string]operation{
 
 // Handle is the frame.Handler: it answers one request. A frame that is not UTF-8 or not JSON ends the connection.
 func (h *Handler) Handle(ctx context.Context, request, reply []byte) frame.Reply {
+	begun := time.Now()
 	m, prob, broken := parseMessage(request)
 	if prob != nil {
 		return frame.Reply{Body: appendProblem(reply, prob), Close: broken}
@@ -127,9 +141,14 @@ func (h *Handler) Handle(ctx context.Context, request, reply []byte) frame.Reply
 	}
 	if d := h.timeout(m); d > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d)
+		ctx, cancel = context.WithDeadline(ctx, begun.Add(d))
 		defer cancel()
 	}
+	done, err := h.mayRead(ctx, m, len(request))
+	if err != nil {
+		return frame.Reply{Body: appendProblem(reply, problemOf(ctx, err))}
+	}
+	defer done()
 	c := &call{message: m, memory: room{admit: h.o.Admit, have: freeRoom}}
 	defer c.memory.release()
 	b, err := op.answer(h, ctx, c, reply)
@@ -145,6 +164,25 @@ func (h *Handler) Handle(ctx context.Context, request, reply []byte) frame.Reply
 		b = appendProblem(reply[:0], problemOf(ctx, err))
 	}
 	return frame.Reply{Body: b, Release: release}
+}
+
+// mayRead says whether the members of a request may be read. done gives back what it is charged for that.
+func (h *Handler) mayRead(ctx context.Context, m *message, length int) (done func(), err error) {
+	charge := 0
+	switch m.op {
+	case opBulk: // read where it stands
+	case opIndex:
+		charge = len(m.get("body"))
+	default:
+		if length > h.o.MaxRequest {
+			return nil, api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the request has %d bytes, %d are allowed for %s", length, h.o.MaxRequest, m.op)).Within(int64(h.o.MaxRequest))
+		}
+		charge = ParseFactor * length
+	}
+	if h.o.Admit == nil || length <= smallRequest || charge == 0 {
+		return func() {}, nil
+	}
+	return h.o.Admit(ctx, charge)
 }
 
 // mayGo says whether a reply may be sent. release gives back what it is charged for that, if it is charged.

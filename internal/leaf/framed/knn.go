@@ -123,11 +123,22 @@ func (w *writer) floats(name string, list []float32) {
 	w.b = append(w.b, ']')
 }
 
+// vectorBytes is how long each member of a vector may be: 32 bytes for each number of the longest.
+const vectorBytes = 32 * schema.MaxDenseDims
+
 // readKNNRequest reads it with the parser of searches over HTTP, so that there is one syntax.
 func readKNNRequest(m *message) *leaf.KNNRequest {
 	r := &leaf.KNNRequest{Index: m.index}
 	m.need("field")
-	body := []byte(`{"knn":{`)
+	size := 0
+	for _, name := range vectorMembers {
+		m.fits(name, vectorBytes)
+		size += len(name) + len(m.get(name)) + len(`,"":`)
+	}
+	if m.prob != nil {
+		return r
+	}
+	body := append(make([]byte, 0, size+len(`{"knn":{}}`)), `{"knn":{`...)
 	from := len(body)
 	for _, name := range vectorMembers {
 		if raw := m.get(name); raw != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -38,48 +39,56 @@ type message struct {
 
 // member is a member of a request. raw is within the frame.
 type member struct {
-	name string
-	raw  jsontext.Value
+	name  string // of a long one only the beginning
+	raw   jsontext.Value
+	shape shape
 }
 
 // parseMessage takes a request apart. broken says that the frame cannot be trusted: it is not UTF-8 or not JSON.
+//
+// It looks at every byte once and makes nothing of the values: an operation does not read those of members that it does not have, and
+// reads the others within bounds. A name that comes twice within a value is for those to refuse who read it.
 func parseMessage(frame []byte) (m *message, prob *api.Problem, broken bool) {
 	m = &message{}
-	d := jsontext.NewDecoder(bytes.NewBuffer(frame))
-	tok, err := d.ReadToken()
-	if err != nil {
-		return nil, api.JSONProblem(frame, err), true
-	}
-	if tok.Kind() != '{' {
-		if _, err := jsontext.NewDecoder(bytes.NewReader(frame)).ReadValue(); err != nil || !jsontext.Value(frame).IsValid() {
-			return nil, faulty(frame, err), true
+	s := newScanner(frame, false)
+	if s.err == nil && s.peek() != '{' {
+		s.value()
+		if s.end() != nil {
+			return nil, distrust(frame), true
 		}
 		return nil, api.NewProblem(api.InvalidJSON, "the request is not a JSON object"), false
 	}
-	for {
-		tok, err := d.ReadToken()
-		if err != nil {
-			return fault(frame, err)
-		}
-		if tok.Kind() == '}' {
+	s.expect('{')
+	s.deep = 1
+	var twice *api.Problem
+	for first := true; s.next(&first, '}'); {
+		quoted, plain := s.token()
+		end := s.i
+		s.expect(':')
+		raw, is := s.shaped()
+		if s.err != nil {
 			break
-		}
-		name := tok.String()
-		raw, err := d.ReadValue()
-		if err != nil {
-			return fault(frame, err)
 		}
 		if len(m.members) == maxMembers {
 			// The rest is not read; whether it could be trusted is not known.
 			return nil, api.NewProblem(api.InvalidJSON, fmt.Sprintf("the request has more than %d members", maxMembers)).Within(maxMembers), true
 		}
-		end := d.InputOffset()
-		m.members = append(m.members, member{name, frame[end-int64(len(raw)) : end : end]})
+		name := memberName(quoted, plain)
+		if twice == nil && len(quoted) <= longName+2 && m.has(name) {
+			twice = repeated(name)
+			twice.Line = 1 + bytes.Count(frame[:end-len(quoted)], []byte{'\n'})
+			twice.At(end - len(quoted))
+		}
+		m.members = append(m.members, member{name, raw, is})
 	}
-	if rest := bytes.TrimLeft(frame[d.InputOffset():], " \t\r\n"); len(rest) > 0 {
-		return nil, api.NewProblem(api.InvalidJSON, "something stands behind the JSON object").At(len(frame) - len(rest)), true
-	}
-	if !m.has(opMember) {
+	switch {
+	case s.err != nil:
+		return nil, distrust(frame), true
+	case s.peek() != 0 || s.i < len(frame):
+		return nil, api.NewProblem(api.InvalidJSON, "something stands behind the JSON object").At(s.i), true
+	case twice != nil:
+		return nil, twice, false
+	case !m.has(opMember):
 		return nil, api.NewProblem(api.MissingParameter, "op: the request names no operation").On(opMember), false
 	}
 	m.op = m.text(opMember)
@@ -98,26 +107,68 @@ func parseMessage(frame []byte) (m *message, prob *api.Problem, broken bool) {
 	return m, m.prob, false
 }
 
-// faulty is the problem of a text that is not JSON.
-func faulty(frame []byte, err error) *api.Problem {
-	if err == nil {
-		return api.NewProblem(api.InvalidJSON, "something stands behind the JSON value")
+// longName is the length of a name, in the frame, above which only its beginning is looked at: no operation has such a member.
+const longName = 256
+
+// memberName is the name of a member, or its beginning.
+func memberName(quoted []byte, plain bool) string {
+	text := quoted[1 : len(quoted)-1]
+	switch {
+	case len(text) > longName && plain:
+		return string(text[:longName])
+	case len(text) > longName:
+		var b [longName]byte
+		u := unquoter{raw: text}
+		n := 0
+		for n < len(b) {
+			k, err := u.Read(b[n:])
+			if n += k; err != nil {
+				break
+			}
+		}
+		return string(b[:n])
+	case plain:
+		return string(text)
 	}
-	return api.JSONProblem(frame, err)
+	return string(unquote(quoted))
 }
 
-// fault is the problem of an error of the decoder. A member that is given twice is the caller's fault but no reason for distrust, if
-// the rest of the frame is JSON.
-func fault(frame []byte, err error) (*message, *api.Problem, bool) {
-	prob := api.JSONProblem(frame, err)
-	if !errors.Is(err, jsontext.ErrDuplicateName) || !jsontext.Value(frame).IsValid(jsontext.AllowDuplicateNames(true)) {
-		return nil, prob, true
+// distrust is the problem of a frame that is not UTF-8 or not JSON.
+func distrust(frame []byte) *api.Problem {
+	d := jsontext.NewDecoder(bytes.NewBuffer(frame), jsontext.AllowDuplicateNames(true))
+	if _, err := d.ReadValue(); err != nil {
+		return api.JSONProblem(frame, err)
 	}
-	prob.Code = api.RepeatedParameter
-	if syn, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		prob.Field = api.Clip(syn.JSONPointer.LastToken())
+	if !utf8.Valid(frame) { // behind the value
+		return api.NewProblem(api.InvalidUTF8, "the frame is not valid UTF-8")
 	}
-	return nil, prob, false
+	return api.NewProblem(api.InvalidJSON, "something stands behind the JSON value").At(int(d.InputOffset()))
+}
+
+// repeated is the problem of a member that is given twice.
+func repeated(name string) *api.Problem {
+	return &api.Problem{Code: api.RepeatedParameter, Field: api.Clip(name), Detail: "member " + strconv.Quote(api.Clip(name)) + " is given more than once"}
+}
+
+// fits refuses a value that is larger than its parser is to be given, or has a member twice: what that parser makes of it is bounded.
+// A member that is not there fits.
+func (m *message) fits(name string, most int) {
+	for i := range m.members {
+		v := &m.members[i]
+		switch {
+		case v.name != name || m.prob != nil:
+		case len(v.raw) > most:
+			m.failed(invalid(name, fmt.Sprintf("it has %d bytes, %d are allowed", len(v.raw), most)).Within(int64(most)))
+		case v.shape.members > maxMembers:
+			m.failed(invalid(name, fmt.Sprintf("an object in it has more than %d members", maxMembers)).Within(maxMembers))
+		case v.shape.members > 1:
+			d := jsontext.NewDecoder(bytes.NewBuffer(v.raw))
+			_, err := d.ReadValue()
+			if syn, ok := errors.AsType[*jsontext.SyntacticError](err); ok && errors.Is(err, jsontext.ErrDuplicateName) {
+				m.failed(repeated(syn.JSONPointer.LastToken()))
+			}
+		}
+	}
 }
 
 // check refuses members that the operation does not have.
@@ -178,7 +229,13 @@ func tooMany(name string, have, most int) *api.Problem {
 }
 
 // text reads a string; "" if the member is not there.
-func (m *message) text(name string) string { return string(m.bytes(name)) }
+func (m *message) text(name string) string {
+	raw := m.get(name)
+	if len(raw) > 0 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1])
+	}
+	return string(m.bytes(name))
+}
 
 // bytes is text without the last copy. The slice is new.
 func (m *message) bytes(name string) []byte {
@@ -190,11 +247,7 @@ func (m *message) bytes(name string) []byte {
 		m.fail(name, "it is a string")
 		return nil
 	}
-	b, err := jsontext.AppendUnquote(make([]byte, 0, len(raw)-2), raw)
-	if err != nil {
-		m.fail(name, "it is a string") // the decoder has accepted it
-	}
-	return b
+	return unquote(raw)
 }
 
 // yes reads a boolean; false if the member is not there.

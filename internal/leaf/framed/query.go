@@ -2,6 +2,7 @@ package framed
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -45,22 +46,28 @@ func (m *message) query(op query.Op) query.Node {
 	return n
 }
 
+// filterWork bounds the bytes of all filter objects, each times its depth: the parser looks at what is in an object once for each that
+// it stands in. A list of 4 MiB, which is as long as lists may be, may stand 16 deep.
+const filterWork = 64 << 20
+
 // filters reads the member filters: each is a query string, or an object as filter of a search over HTTP has it.
 func (m *message) filters(op query.Op) []query.Node {
+	m.fits(filtersMember, math.MaxInt)
 	var list []query.Node
+	work := 0
 	m.list(filtersMember, "query strings and objects", exec.MaxFilters, func(s *scanner) {
-		raw := jsontext.Value(s.value())
+		value, is := s.shaped()
+		raw := jsontext.Value(value)
 		switch raw.Kind() {
 		case '"':
-			b, err := jsontext.AppendUnquote(nil, raw)
-			if err != nil {
-				m.fail(filtersMember, "it is an array of query strings and objects")
-				return
-			}
-			n, prob := parseQuery(filtersMember, len(list), string(b), op)
+			n, prob := parseQuery(filtersMember, len(list), string(unquote(raw)), op)
 			m.failed(prob)
 			list = append(list, n)
 		case '{':
+			if work += len(raw) * is.depth; work > filterWork {
+				m.failed(api.NewProblem(api.QueryLimit, fmt.Sprintf("filters: they are too long for how deep they are nested: bytes times levels are more than %d", filterWork)).On(filtersMember).Within(filterWork))
+				return
+			}
 			n, prob := api.ParseFilter(filtersMember, &agg.Expr{Text: string(raw), JSON: true}, op)
 			m.failed(prob)
 			list = append(list, n)

@@ -161,9 +161,18 @@ func readSearchRequest(m *message) *searchCall {
 	return c
 }
 
+// sortBytes is how long each of sort, order and missing may be: as long as the body of a search over HTTP.
+const sortBytes = 1 << 20
+
 // order reads sort, order and missing with the parser of searches over HTTP, so that there is one syntax.
 func (c *searchCall) order(m *message) {
 	var body []byte
+	for _, name := range []string{"sort", "order", "missing"} {
+		m.fits(name, sortBytes)
+	}
+	if m.prob != nil {
+		return
+	}
 	for _, name := range []string{"sort", "order", "missing"} {
 		if raw := m.get(name); raw != nil {
 			body = append(body, `,"`...)
@@ -172,7 +181,7 @@ func (c *searchCall) order(m *message) {
 			body = append(body, raw...)
 		}
 	}
-	if body == nil || m.prob != nil {
+	if body == nil {
 		return
 	}
 	body[0] = '{'

@@ -113,11 +113,16 @@ func (s *scanner) statsMember(name []byte, st *score.Stats) bool {
 		n := 0
 		for first := true; s.next(&first, '}'); {
 			if n++; n > leaf.MaxStatsFields {
-				s.name()
+				s.token() // only counted
+				s.expect(':')
 				s.value()
 				continue
 			}
 			field := string(s.name())
+			if _, twice := st.Fields[field]; twice {
+				s.twice([]byte(field))
+				return true
+			}
 			var f score.FieldStats
 			var hasSum, hasCount bool
 			s.object(func(name []byte) {
@@ -130,8 +135,8 @@ func (s *scanner) statsMember(name []byte, st *score.Stats) bool {
 					s.value()
 				}
 			})
-			if _, twice := st.Fields[field]; twice || !hasSum || !hasCount {
-				s.fail(`each of the fields is one of its own, "field": {"sum","count"}`)
+			if !hasSum || !hasCount {
+				s.fail(`each of the fields is {"sum","count"}`)
 				return true
 			}
 			st.Fields[field] = f
