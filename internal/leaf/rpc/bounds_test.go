@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "github.com/weft-search/weft/api/shard/v1"
 	"github.com/weft-search/weft/internal/api"
@@ -110,6 +111,37 @@ func TestRepliesThatNobodyTakes(t *testing.T) {
 		if _, err := r.Ping(t.Context()); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// A connection that takes nothing at all is closed, however much its peer has to say.
+func TestConnectionsThatTakeNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, &fake{info: func(context.Context, *leaf.InfoRequest) (*leaf.InfoReply, error) {
+			return &leaf.InfoReply{Version: strings.Repeat("x", 1<<20)}, nil
+		}}, ServerOptions{}, Options{})
+		begin := time.Now()
+		p := deafDial(t, r, 1<<30)
+		for range 10 {
+			p.frame(8, 0, 0, []byte{0, 16, 0, 0})
+			p.call("Info", &pb.InfoRequest{})
+		}
+		// It answers pings, or is taken to.
+		tick := time.NewTicker(20*time.Second + time.Millisecond)
+		defer tick.Stop()
+		for range 4 {
+			if time.Since(begin) < time.Minute {
+				p.frame(6, 1, 0, make([]byte, 8))
+			}
+			<-tick.C
+		}
+		if c := r.server.Counters(); c.Running != 0 {
+			t.Errorf("%+v", c)
+		}
+		allBack(t, r.server)
+		go p.read()
+		<-p.gone
+		p.close()
 	})
 }
 
@@ -679,4 +711,53 @@ func TestOtherServicesThatNobodyReads(t *testing.T) {
 		}
 		p.close()
 	})
+}
+
+// FuzzWeigh: whatever can be decoded has no more parts than it was weighed for.
+func FuzzWeigh(f *testing.F) {
+	for _, m := range []proto.Message{
+		&pb.SearchRequest{Query: &pb.Query{Node: &pb.Query_Terms_{Terms: &pb.Query_Terms{Field: "f", Values: packTexts([]string{"a", "bc"})}}}},
+		&pb.SearchRequest{Filters: []*pb.Query{{}, {}}, Sort: []*pb.SortKey{{}}, Stats: &pb.TermStats{Df: []uint64{1, 1 << 40}}},
+		&pb.SearchRequest{DefaultFields: &pb.Fields{Names: []string{"a", ""}}, After: &pb.After{Values: []*pb.SortValue{{Number: 1}}}},
+	} {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m pb.SearchRequest
+		weight := weigh(b, m.ProtoReflect().Descriptor(), 1<<40)
+		if decodeOptions.Unmarshal(b, &m) != nil {
+			return
+		}
+		if most := parts(m.ProtoReflect()); weight < most {
+			t.Errorf("it weighs %d, and has parts for %d", weight, most)
+		}
+		if few := weigh(b, m.ProtoReflect().Descriptor(), weight-1); few < weight-1 {
+			t.Errorf("weighing stopped at %d, below %d", few, weight-1)
+		}
+	})
+}
+
+// parts is the weight of what a message has become.
+func parts(m protoreflect.Message) int64 {
+	sum := int64(weightMessage)
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsList() && f.Message() != nil:
+			for i := range v.List().Len() {
+				sum += parts(v.List().Get(i).Message())
+			}
+		case f.IsList() && f.Kind() == protoreflect.StringKind:
+			sum += weightText * int64(v.List().Len())
+		case f.IsList():
+			sum += weightNumber * int64(v.List().Len())
+		case f.Message() != nil:
+			sum += parts(v.Message())
+		}
+		return true
+	})
+	return sum
 }

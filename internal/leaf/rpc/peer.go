@@ -16,6 +16,7 @@ type peer struct {
 	net.Conn          // as the handshake made it
 	raw      net.Conn // as it was accepted
 	stall    time.Duration
+	watch    *time.Timer // of Write
 
 	mu      sync.Mutex
 	closed  bool
@@ -25,11 +26,12 @@ type peer struct {
 	waiters int    // in it
 }
 
-// Write implements net.Conn. It fails when the peer takes nothing for too long, so that what is queued behind it does not stay.
+// Write implements net.Conn. When the peer takes nothing for too long the connection is cut, so that what is queued behind it does not
+// stay. It is no deadline of the connection, because gRPC sets those itself when the handshake is done, which may be later than this.
+// Writes are not made at once.
 func (p *peer) Write(b []byte) (int, error) {
-	if err := p.Conn.SetWriteDeadline(time.Now().Add(p.stall)); err != nil {
-		return 0, err
-	}
+	p.watch.Reset(p.stall)
+	defer p.watch.Stop()
 	return p.Conn.Write(b)
 }
 
@@ -94,6 +96,8 @@ func (h handshake) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 		return nil, nil, err
 	}
 	p := &peer{Conn: conn, raw: raw, stall: h.stall}
+	p.watch = time.AfterFunc(p.stall, p.cut)
+	p.watch.Stop()
 	return p, authInfo{info, p}, nil
 }
 

@@ -22,6 +22,14 @@ type rawPeer struct {
 // rawDial connects. The server may send window bytes on each stream.
 func rawDial(t testing.TB, r *rig, window uint32) *rawPeer {
 	t.Helper()
+	p := deafDial(t, r, window)
+	go p.read()
+	return p
+}
+
+// deafDial connects, and reads nothing before somebody calls read.
+func deafDial(t testing.TB, r *rig, window uint32) *rawPeer {
+	t.Helper()
 	conn, err := r.listen.Dial()
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +39,6 @@ func rawDial(t testing.TB, r *rig, window uint32) *rawPeer {
 		t.Fatal(err)
 	}
 	p.frame(4, 0, 0, binary.BigEndian.AppendUint32([]byte{0, 4}, window))
-	go p.read()
 	return p
 }
 
