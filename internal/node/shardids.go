@@ -11,6 +11,7 @@ import (
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/shard/longsort"
 )
 
 // IDs implements leaf.Leaf. The call holds a place among the scans and its snapshot until page has taken everything: how long page
@@ -119,7 +120,7 @@ func firstAbove(l exec.Leaf, after string) uint32 {
 	}))
 }
 
-// keyHead is what a key takes besides its bytes while it is sorted.
+// keyHead is what a key takes besides its bytes, and once more while it is sorted.
 const keyHead = 24
 
 // mostLeast is the limit up to which the keys of a limited list are chosen without keeping all of them.
@@ -156,7 +157,7 @@ func (v *view) sortedKeys(ctx context.Context, l exec.Leaf, after string, limit 
 	if err := each(func(key []byte) error { size, count = size+len(key), count+1; return nil }); err != nil {
 		return nil, err
 	}
-	if err := v.charge(int64(size) + keyHead*int64(count)); err != nil {
+	if err := v.charge(int64(size) + 2*keyHead*int64(count)); err != nil {
 		return nil, err
 	}
 	all, keys := make([]byte, 0, size), make([][]byte, 0, count)
@@ -169,8 +170,8 @@ func (v *view) sortedKeys(ctx context.Context, l exec.Leaf, after string, limit 
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(keys, bytes.Compare)
-	return keys, nil
+	sorted, _, err := longsort.Sort(keys, nil, bytes.Compare, func() error { return context.Cause(ctx) })
+	return sorted, err
 }
 
 // leastKeys returns the least n keys, ascending, holding no more than twice as many.

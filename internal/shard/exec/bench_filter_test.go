@@ -78,3 +78,45 @@ func BenchmarkFilter(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLongAnswer runs searches for as many hits as there may be, over four segments of 50,000 documents.
+func BenchmarkLongAnswer(b *testing.B) {
+	sch, an := testSchema(), testAnalyzers(b)
+	r := rand.New(rand.NewPCG(9, 9))
+	var leaves []Leaf
+	for li := range 4 {
+		docs := make([]tdoc, 50_000)
+		for i := range docs {
+			docs[i].key = fmt.Sprintf("k%07d", 4*i+li)
+			docs[i].toks[2] = []string{"all", fmt.Sprintf("ten%d", r.IntN(10))}
+			docs[i].num = []int64{int64(r.IntN(1_000_000))}
+			docs[i].tag = []string{fmt.Sprintf("tag%d", r.IntN(100_000))}
+		}
+		leaves = append(leaves, newSegLeaf(b, docs, nil))
+	}
+	term := func(w string) query.Node { return &query.Term{Field: "body", Text: w} }
+	by := func(f string, desc bool) []SortKey { return []SortKey{{By: ByField, Field: f, Desc: desc}} }
+	for _, c := range []struct {
+		name string
+		req  Request
+	}{
+		{"by score", Request{Query: term("ten1")}},
+		{"by equal score", Request{Query: term("all")}},
+		{"by number", Request{Sort: by("n", true)}},
+		{"by tag", Request{Sort: by("tag", false)}},
+		{"by tag and number", Request{Sort: append(by("tag", false), by("n", true)...)}},
+		{"by id descending", Request{Sort: []SortKey{{By: ByID, Desc: true}}}},
+		{"by score up", Request{Query: term("all"), Sort: []SortKey{{By: ByScore}}}},
+		{"everything", Request{}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			c.req.Limit = MaxWindow
+			for b.Loop() {
+				if _, err := Search(context.Background(), leaves, sch, an, c.req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/shard/longsort"
 )
 
 // countdown is a context that ends when it has been looked at a number of times.
@@ -164,6 +168,121 @@ func TestEveryCheckFailsOnceTheContextHasEnded(t *testing.T) {
 	for range 3 {
 		if err := s.check(1); !errors.Is(err, context.Canceled) {
 			t.Errorf("after it: %v", err)
+		}
+	}
+}
+
+// readLeaf counts the keys and values that are read.
+type readLeaf struct {
+	Leaf
+	reads *int
+}
+
+func (l *readLeaf) Key(doc uint32, dst []byte) []byte {
+	*l.reads++
+	return l.Leaf.Key(doc, dst)
+}
+
+// readContext notes the most that was read between two looks.
+type readContext struct {
+	context.Context
+	reads, most int
+}
+
+func (c *readContext) Err() error {
+	c.most = max(c.most, c.reads)
+	c.reads = 0
+	return c.Context.Err()
+}
+
+// TestLongAnswersAreMadeWithLooksBetween: to put many hits in order, and to read their keys, is work like finding them.
+func TestLongAnswersAreMadeWithLooksBetween(t *testing.T) {
+	sch, an := testSchema(), testAnalyzers(t)
+	r := rand.New(rand.NewPCG(21, 22))
+	var parts [2][]tdoc
+	for i := range 30_000 {
+		d := tdoc{key: fmt.Sprintf("k%07d", r.IntN(1<<20)<<17+i), num: []int64{int64(r.IntN(50))}, tag: []string{fmt.Sprintf("t%d", r.IntN(3))}}
+		d.toks[2] = []string{"a"}
+		parts[i%2] = append(parts[i%2], d)
+	}
+	for _, ordered := range []bool{true, false} {
+		ctx := &readContext{Context: context.Background()}
+		var leaves []Leaf
+		for _, docs := range parts {
+			if ordered {
+				slices.SortFunc(docs, func(a, b tdoc) int { return strings.Compare(a.key, b.key) })
+			} else {
+				r.Shuffle(len(docs), func(i, j int) { docs[i], docs[j] = docs[j], docs[i] })
+			}
+			leaves = append(leaves, &readLeaf{newMemLeaf(docs, nil, ordered), &ctx.reads})
+		}
+		for _, q := range []query.Node{&query.All{}, &query.Term{Field: "body", Text: "a"}} {
+			for _, order := range [][]SortKey{
+				nil,
+				{{By: ByScore}},
+				{{By: ByID, Desc: true}},
+				{{By: ByField, Field: "tag", Desc: true}, {By: ByField, Field: "n"}},
+			} {
+				const limit = 20_000
+				req := Request{Query: q, Limit: limit, Sort: order}
+				ctx.reads, ctx.most = 0, 0
+				res, err := Search(ctx, leaves, sch, an, req)
+				if err != nil || len(res.Hits) != limit {
+					t.Fatal(err)
+				}
+				if most := max(ctx.most, ctx.reads); most > 40*longsort.Step {
+					t.Errorf("%v by %v, in order of keys %v: %d keys read between two looks", show(q), order, ordered, most)
+				}
+				for i := range res.Hits[1:] {
+					if CompareHits(order, &res.Hits[i], &res.Hits[i+1]) >= 0 {
+						t.Fatalf("%v by %v: hits %d and %d are not in order", show(q), order, i, i+1)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestPassedDeadlineKeepsALongAnswer: what was found before it is put in order behind it.
+func TestPassedDeadlineKeepsALongAnswer(t *testing.T) {
+	sch, an := testSchema(), testAnalyzers(t)
+	docs := make([]tdoc, 15_000)
+	for i := range docs {
+		docs[i].key, docs[i].num = fmt.Sprintf("k%07d", i), []int64{int64(i * 7919 % 15_013)}
+		docs[i].toks[2] = []string{"a"}
+	}
+	leaves := []Leaf{newMemLeaf(docs, nil, true)}
+	for _, order := range [][]SortKey{nil, {{By: ByField, Field: "n"}}, {{By: ByScore}}} {
+		req := Request{Query: &query.Term{Field: "body", Text: "a"}, Limit: 10_000, Sort: order, AllowPartial: true, NoScores: true}
+		free := &countdown{Context: context.Background(), left: 1 << 30}
+		whole, err := Search(free, leaves, sch, an, req)
+		if err != nil || whole.Partial {
+			t.Fatal(whole, err)
+		}
+		looks := 1<<30 - free.left
+		some := false
+		for at := 1; at < looks; at += 1 + looks/9 {
+			for _, why := range []error{context.DeadlineExceeded, context.Canceled} {
+				res, err := Search(&countdown{Context: context.Background(), left: at, err: why}, leaves, sch, an, req)
+				if why == context.Canceled {
+					if !errors.Is(err, why) {
+						t.Fatalf("order %v, look %d of %d: %v", order, at, looks, err)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatalf("order %v, look %d of %d: %v", order, at, looks, err)
+				}
+				some = some || len(res.Hits) > 0
+				for i := range res.Hits[min(1, len(res.Hits)):] {
+					if CompareHits(order, &res.Hits[i], &res.Hits[i+1]) >= 0 {
+						t.Fatalf("order %v, look %d: hits %d and %d are not in order", order, at, i, i+1)
+					}
+				}
+			}
+		}
+		if !some {
+			t.Errorf("order %v: no passed deadline left hits", order)
 		}
 	}
 }

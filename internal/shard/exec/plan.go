@@ -2,6 +2,7 @@ package exec
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/shard/longsort"
 	"github.com/weft-search/weft/internal/text"
 )
 
@@ -641,6 +643,9 @@ func (s *searcher) expand(n *node) error {
 	}
 	n.list, n.rest = nil, nil
 	for i := range all {
+		if err := s.check(8); err != nil {
+			return err
+		}
 		e := &all[i]
 		if keep != nil && !keep[string(e.text)] {
 			n.rest = append(n.rest, e.text)
@@ -715,6 +720,9 @@ func (s *searcher) scan(n *node) ([]expansion, error) {
 		if least == nil {
 			return out, nil
 		}
+		if err := s.check(8 * len(lists)); err != nil {
+			return nil, err
+		}
 		e := expansion{text: least}
 		whole := len(out) < keepLists
 		if whole {
@@ -759,6 +767,9 @@ func (s *searcher) scoring(n *node, terms []expansion) (map[string]bool, error) 
 	if ext := s.req.Stats; ext != nil {
 		name := s.schema.Fields[n.field].Name
 		for t, df := range ext.DF {
+			if err := s.check(8); err != nil {
+				return nil, err
+			}
 			if t.Field == name && strings.HasPrefix(t.Text, n.text) {
 				all = append(all, cand{t.Text, df})
 			}
@@ -772,6 +783,9 @@ func (s *searcher) scoring(n *node, terms []expansion) (map[string]bool, error) 
 			dead = dead || l.Live() != nil
 		}
 		for i := range terms {
+			if err := s.check(8); err != nil {
+				return nil, err
+			}
 			df := terms[i].df
 			if dead {
 				df = 0
@@ -790,12 +804,13 @@ func (s *searcher) scoring(n *node, terms []expansion) (map[string]bool, error) 
 		}
 	}
 	if len(all) > MaxPrefixTerms {
-		sort.Slice(all, func(i, j int) bool {
-			if all[i].df != all[j].df {
-				return all[i].df > all[j].df
-			}
-			return all[i].text < all[j].text
-		})
+		var err error
+		all, _, err = longsort.Sort(all, nil, func(a, b cand) int {
+			return cmp.Or(cmp.Compare(b.df, a.df), strings.Compare(a.text, b.text))
+		}, s.ended)
+		if err != nil {
+			return nil, err
+		}
 		s.note(fmt.Sprintf("prefix %q has %d terms; the %d most frequent score", n.text, len(all), MaxPrefixTerms))
 		s.cappedPrefix = true
 		all = all[:MaxPrefixTerms]

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/segment/bitset"
+	"github.com/weft-search/weft/internal/shard/longsort"
 	"github.com/weft-search/weft/internal/text"
 )
 
@@ -318,7 +319,7 @@ func (s *searcher) ranked(sh *shape, res *Result) error {
 	req, leaves := s.req, s.leaves
 	s.slack = 1 + float32(s.slots+8)*0x1p-23
 	k := s.window()
-	s.top.reset(k, leaves)
+	s.top.reset(k, leaves, &s.work)
 	if req.After != nil {
 		s.top.after = &afterScore{score: req.After.Values[0].Score, key: []byte(req.After.Key), leaf: -1}
 	}
@@ -328,13 +329,18 @@ func (s *searcher) ranked(sh *shape, res *Result) error {
 			return err
 		}
 	}
-	best := s.top.sorted()
-	if k < len(best) {
-		best = best[:k]
+	best, err := s.top.sorted(s.look)
+	if err != nil {
+		return err
 	}
 	best = best[min(req.Offset, len(best)):]
 	res.Hits = make([]Hit, len(best))
 	for i, e := range best {
+		if i%longsort.Step == longsort.Step-1 {
+			if err := s.look(); err != nil {
+				return err
+			}
+		}
 		h := &res.Hits[i]
 		*h = Hit{Leaf: int(e.leaf), Doc: e.doc, Score: e.score}
 		if !req.NoKeys || len(req.Sort) > 1 {
@@ -342,10 +348,15 @@ func (s *searcher) ranked(sh *shape, res *Result) error {
 			h.Key = string(s.top.ka)
 		}
 		if len(req.Sort) > 0 { // by score, and perhaps by id
-			h.Sort = []SortValue{{Kind: ScoreValue, Score: e.score}, {Kind: TextValue, Text: h.Key}}[:len(req.Sort)]
+			h.Sort = scoreValues(req.Sort, h)
 		}
 	}
 	return nil
+}
+
+// scoreValues are the values of a hit in an order by score, and perhaps by id.
+func scoreValues(order []SortKey, h *Hit) []SortValue {
+	return []SortValue{{Kind: ScoreValue, Score: h.Score}, {Kind: TextValue, Text: h.Key}}[:len(order)]
 }
 
 // eachLeaf calls fn with every leaf entered, until an error.
@@ -378,14 +389,29 @@ func (r *Result) or(err error) (*Result, error) {
 	return r, nil
 }
 
+// look looks at the context where an answer is made of what was found. A passed deadline does not end that where what was reached is an
+// answer; there are no more than MaxWindow hits to make it of.
+func (s *searcher) look() error {
+	err := s.ended()
+	if s.passedInPart(err) {
+		return nil
+	}
+	return err
+}
+
 // partial decides what an error leaves of the answer: a passed deadline gives what was reached where the caller allowed it.
 func (s *searcher) partial(res *Result, err error) error {
-	if s.req.AllowPartial && errors.Is(err, context.DeadlineExceeded) {
+	if s.passedInPart(err) {
 		res.Partial = true
 		res.TotalRelation = AtLeast
 		return nil
 	}
 	return err
+}
+
+// passedInPart tells whether an error says that the deadline passed, in a search whose caller takes what was reached.
+func (s *searcher) passedInPart(err error) bool {
+	return s.req.AllowPartial && errors.Is(err, context.DeadlineExceeded)
 }
 
 // Statistics returns the integer statistics that a search for q uses, over the live documents of the leaves: to be summed over

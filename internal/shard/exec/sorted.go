@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/segment/bitset"
+	"github.com/weft-search/weft/internal/shard/longsort"
 )
 
 // sorter finds the first documents in an order that is not the one by score.
@@ -28,6 +29,7 @@ type sorter struct {
 	k      int
 	after  *After
 	best   []Hit // of the leaves so far, in order, at most k
+	merged []Hit // room for the next best
 
 	// The leaf that is searched.
 	l       Leaf
@@ -38,7 +40,8 @@ type sorter struct {
 	limit   place // of the last of best once there are k
 	from    place // of after
 	heap    []int32
-	codes   []code // n for each slot, and those of the candidate behind them
+	spare   []int32 // to sort it with
+	codes   []code  // n for each slot, and those of the candidate behind them
 	docs    []uint32
 	scores  []float32
 	cand    []code
@@ -146,6 +149,7 @@ func (s *searcher) readOrder() (*sorter, error) {
 	}
 	byScore := len(req.Sort) == 0 || req.Sort[0].By == ByScore && req.Sort[0].Desc && (len(req.Sort) == 1 || len(req.Sort) == 2 && req.Sort[1].By == ByID && !req.Sort[1].Desc)
 	if byScore || req.Limit == 0 {
+		so.reset()
 		return nil, nil
 	}
 	so.k = s.window()
@@ -155,12 +159,13 @@ func (s *searcher) readOrder() (*sorter, error) {
 // reset keeps the memory of a sorter for the next search, and nothing else.
 func (so *sorter) reset() {
 	clear(so.best)
+	clear(so.merged)
 	clear(so.cols)
 	clear(so.keys)
 	*so = sorter{
-		keys: so.keys[:0], best: small(so.best), cols: so.cols[:0],
+		keys: so.keys[:0], best: small(so.best), merged: small(so.merged), cols: so.cols[:0],
 		limit: place{codes: so.limit.codes, key: so.limit.key}, from: place{codes: so.from.codes, key: so.from.key},
-		heap: small(so.heap), codes: small(so.codes), docs: small(so.docs), scores: small(so.scores), cand: so.cand,
+		heap: small(so.heap), spare: small(so.spare), codes: small(so.codes), docs: small(so.docs), scores: small(so.scores), cand: so.cand,
 		blocks: so.blocks[:0], vals: small(so.vals), ords: small(so.ords), ka: small(so.ka), kb: small(so.kb),
 	}
 }
@@ -205,10 +210,10 @@ func (so *sorter) checkAfter() error {
 	return nil
 }
 
-// constantOrder is the order of a query that gives every match the same score, or nil: only the id decides, and no document has to
-// be scored to find the first.
+// constantOrder is the order by score of a query that gives every match the same score, or nil: only the id decides, and no document
+// has to be scored to find the first.
 func (s *searcher) constantOrder(root *node) *sorter {
-	if s.req.Exhaustive || s.req.Limit == 0 || len(s.req.Sort) > 0 {
+	if s.req.Exhaustive || s.req.Limit == 0 {
 		return nil
 	}
 	switch root.kind {
@@ -256,6 +261,11 @@ func (s *searcher) sorted(so *sorter, root *node, res *Result) error {
 			res.Hits = res.Hits[:0] // found, but without the scores that were asked for
 		}
 	}
+	if len(so.keys) == 0 && len(s.req.Sort) > 0 { // by the score that all have, and perhaps by id
+		for i := range res.Hits {
+			res.Hits[i].Sort = scoreValues(s.req.Sort, &res.Hits[i])
+		}
+	}
 	for i := range res.Hits {
 		h := &res.Hits[i]
 		for j := range so.keys {
@@ -273,12 +283,15 @@ func (s *searcher) scoreHits(root *node, hits []Hit) error {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int {
+	order, _, err := longsort.Sort(order, nil, func(a, b int) int {
 		if hits[a].Leaf != hits[b].Leaf {
 			return hits[a].Leaf - hits[b].Leaf
 		}
 		return int(hits[a].Doc) - int(hits[b].Doc)
-	})
+	}, s.ended)
+	if err != nil {
+		return err
+	}
 	s.exact = true
 	for len(order) > 0 {
 		li := hits[order[0]].Leaf
@@ -338,8 +351,10 @@ func (so *sorter) leaf(li int, root *node, res *Result, tr *LeafTrace) error {
 	} else {
 		err = so.bySet(root, res)
 	}
-	if so.k > 0 {
-		so.merge()
+	if so.k > 0 && (err == nil || s.passedInPart(err)) {
+		if failed := so.merge(); failed != nil {
+			return failed
+		}
 	}
 	return err
 }
@@ -691,10 +706,12 @@ func (so *sorter) offerCode(doc uint32, first code) {
 		if so.cmpCodes(so.cand, so.slotCodes(root), doc, so.docs[root]) > 0 {
 			return
 		}
+		so.s.work += heapWork(so.k)
 		so.fill(root, doc)
 		so.sift(0)
 		return
 	}
+	so.s.work += heapWork(len(so.heap))
 	slot := int32(len(so.docs))
 	so.docs = append(so.docs, 0)
 	so.scores = append(so.scores, 0)
@@ -785,25 +802,54 @@ func (so *sorter) sift(i int) {
 	}
 }
 
-// merge takes the documents of the leaf into the answer.
-func (so *sorter) merge() {
-	for _, slot := range so.heap {
-		doc := so.docs[slot]
-		so.ka = so.l.Key(doc, so.ka[:0])
-		h := Hit{Leaf: so.li, Doc: doc, Score: so.scores[slot], Key: string(so.ka)}
-		if len(so.keys) > 0 {
-			h.Sort = make([]SortValue, len(so.keys))
-			for i := range so.keys {
-				h.Sort[i] = so.value(i, slot, h.Key)
+// merge takes the documents of the leaf into the answer, those of them that are among the first k.
+func (so *sorter) merge() (err error) {
+	so.heap, so.spare, err = longsort.Sort(so.heap, so.spare, func(a, b int32) int {
+		return so.cmpCodes(so.slotCodes(a), so.slotCodes(b), so.docs[a], so.docs[b])
+	}, so.s.look)
+	if err != nil || len(so.heap) == 0 {
+		return err
+	}
+	old, slots := so.best, so.heap
+	out := slices.Grow(so.merged[:0], min(so.k, len(old)+len(slots)))
+	var next Hit // of slots[0], once it is made
+	var values []SortValue
+	i, made := 0, false
+	for n := len(so.keys); len(out) < so.k && (i < len(old) || len(slots) > 0); {
+		if len(out)%longsort.Step == longsort.Step-1 {
+			if err := so.s.look(); err != nil {
+				return err
 			}
 		}
-		so.best = append(so.best, h)
+		if !made && len(slots) > 0 {
+			if len(values) < n {
+				values = make([]SortValue, n*min(len(slots), 64))
+			}
+			next, made, values = so.hit(slots[0], values[:n:n]), true, values[n:]
+		}
+		if i < len(old) && (!made || CompareHits(so.all, &old[i], &next) <= 0) {
+			out = append(out, old[i])
+			i++
+			continue
+		}
+		out, made, slots = append(out, next), false, slots[1:]
 	}
-	slices.SortFunc(so.best, func(a, b Hit) int { return CompareHits(so.all, &a, &b) })
-	if len(so.best) > so.k {
-		clear(so.best[so.k:])
-		so.best = so.best[:so.k]
+	clear(old)
+	so.best, so.merged = out, old[:0]
+	return nil
+}
+
+// hit makes a hit of a document of the leaf, with room for its values.
+func (so *sorter) hit(slot int32, values []SortValue) Hit {
+	so.ka = so.l.Key(so.docs[slot], so.ka[:0])
+	h := Hit{Leaf: so.li, Doc: so.docs[slot], Score: so.scores[slot], Key: string(so.ka)}
+	if len(so.keys) > 0 {
+		h.Sort = values
+		for i := range so.keys {
+			h.Sort[i] = so.value(i, slot, h.Key)
+		}
 	}
+	return h
 }
 
 // value is what a document of the leaf has for a key.

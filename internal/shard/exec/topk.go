@@ -3,7 +3,11 @@ package exec
 import (
 	"bytes"
 	"math"
+	"math/bits"
+	"slices"
 	"sort"
+
+	"github.com/weft-search/weft/internal/shard/longsort"
 )
 
 // entry is a document kept for the answer.
@@ -17,11 +21,13 @@ type entry struct {
 type topk struct {
 	k      int
 	heap   []entry
+	spare  []entry // to sort with
 	thr    float32 // a score below it cannot enter; −Inf until k are kept
 	leaves []Leaf
 	ka, kb []byte
 
 	offered uint64
+	work    *int        // of the search
 	after   *afterScore // documents up to this place are not wanted; nil: all are
 }
 
@@ -65,8 +71,8 @@ func seekKey(l Leaf, key []byte, above bool) (doc uint32, same bool) {
 	return doc, same
 }
 
-func (t *topk) reset(k int, leaves []Leaf) {
-	t.k, t.leaves = k, leaves
+func (t *topk) reset(k int, leaves []Leaf, work *int) {
+	t.k, t.leaves, t.work = k, leaves, work
 	t.heap = t.heap[:0]
 	t.thr = float32(math.Inf(-1))
 	t.offered, t.after = 0, nil
@@ -85,6 +91,10 @@ func (t *topk) worse(a, b entry) bool {
 	return bytes.Compare(t.ka, t.kb) > 0
 }
 
+// heapWork is the work of putting a document into a heap of so many: on each of its levels two are compared, whose keys may have to be
+// read.
+func heapWork(n int) int { return 16 * bits.Len(uint(n)) }
+
 // add offers a document.
 func (t *topk) add(leaf int, doc uint32, score float32) {
 	t.offered++
@@ -93,6 +103,7 @@ func (t *topk) add(leaf int, doc uint32, score float32) {
 	}
 	e := entry{score, int32(leaf), doc}
 	if len(t.heap) < t.k {
+		*t.work += heapWork(len(t.heap))
 		t.heap = append(t.heap, e)
 		i := len(t.heap) - 1
 		for i > 0 {
@@ -111,19 +122,20 @@ func (t *topk) add(leaf int, doc uint32, score float32) {
 	if t.k == 0 || score < t.thr || !t.worse(t.heap[0], e) {
 		return
 	}
+	*t.work += heapWork(len(t.heap))
 	t.heap[0] = e
-	t.sift(0, t.k)
+	t.sift(0)
 	t.thr = t.heap[0].score
 }
 
-func (t *topk) sift(i, n int) {
-	h := t.heap[:n]
+func (t *topk) sift(i int) {
+	h := t.heap
 	for {
 		l := 2*i + 1
-		if l >= n {
+		if l >= len(h) {
 			return
 		}
-		if r := l + 1; r < n && t.worse(h[r], h[l]) {
+		if r := l + 1; r < len(h) && t.worse(h[r], h[l]) {
 			l = r
 		}
 		if !t.worse(h[l], h[i]) {
@@ -134,11 +146,29 @@ func (t *topk) sift(i, n int) {
 	}
 }
 
-// sorted empties the heap into answer order.
-func (t *topk) sorted() []entry {
-	for n := len(t.heap) - 1; n > 0; n-- {
-		t.heap[0], t.heap[n] = t.heap[n], t.heap[0]
-		t.sift(0, n)
+// sorted makes a list in answer order of the heap, which is lost. An error of look ends it.
+func (t *topk) sorted(look func() error) ([]entry, error) {
+	if len(t.heap) > longsort.Step && len(t.leaves) > 1 {
+		// Documents of one leaf compare without their keys, so they come together first.
+		t.spare = slices.Grow(t.spare[:0], len(t.heap))
+		for li := range t.leaves {
+			for _, e := range t.heap {
+				if e.leaf == int32(li) {
+					t.spare = append(t.spare, e)
+				}
+			}
+		}
+		t.heap, t.spare = t.spare, t.heap
 	}
-	return t.heap
+	var err error
+	t.heap, t.spare, err = longsort.Sort(t.heap, t.spare, func(a, b entry) int {
+		switch {
+		case a == b:
+			return 0
+		case t.worse(a, b):
+			return 1
+		}
+		return -1
+	}, look)
+	return t.heap, err
 }

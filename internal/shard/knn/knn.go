@@ -21,6 +21,7 @@ import (
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/shard/longsort"
 	"github.com/weft-search/weft/internal/vector"
 	"github.com/weft-search/weft/internal/vector/sparse"
 )
@@ -205,7 +206,9 @@ func search(ctx context.Context, leaves []exec.Leaf, match *exec.MatchSet, p *pr
 			if lp.Approximate && lp.Work.Rescored == 0 { // the walk found too little and ended in a scan
 				lp.Path, lp.Approximate = Scan, false
 			}
-			best = merge(leaves, best, li, hits, req.K)
+			if best, err = merge(ctx, leaves, best, li, hits, req.K); err != nil {
+				return nil, err
+			}
 		}
 		res.Plan.add(li, lp, &most)
 	}
@@ -273,18 +276,24 @@ func checker(ctx context.Context) func(n int) error {
 			return nil
 		}
 		work = 0
-		if err := ctx.Err(); err != nil {
-			if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
-				return fmt.Errorf("%w: %w", err, cause)
-			}
-			return err
-		}
-		return nil
+		return ended(ctx)
 	}
 }
 
+// ended is why the context ended, nil while it has not.
+func ended(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}
+
 // merge adds the hits of a leaf, best first, to those of the leaves before and keeps the k best.
-func merge(leaves []exec.Leaf, best []exec.Hit, li int, hits []vector.Hit, k int) []exec.Hit {
+func merge(ctx context.Context, leaves []exec.Leaf, best []exec.Hit, li int, hits []vector.Hit, k int) ([]exec.Hit, error) {
 	if len(best) == k && len(hits) > 0 && k > 0 { // hits below the last cannot enter; those equal to it may, by key
 		last := best[k-1].Score
 		n, _ := slices.BinarySearchFunc(hits, last, func(h vector.Hit, s float32) int {
@@ -300,8 +309,13 @@ func merge(leaves []exec.Leaf, best []exec.Hit, li int, hits []vector.Hit, k int
 		key = leaves[li].Key(h.Doc, key[:0])
 		best = append(best, exec.Hit{Leaf: li, Doc: h.Doc, Score: h.Score, Key: string(key)})
 	}
-	slices.SortFunc(best, func(a, b exec.Hit) int { return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Key, b.Key)) })
-	return best[:min(k, len(best))]
+	best, _, err := longsort.Sort(best, nil, func(a, b exec.Hit) int {
+		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Key, b.Key))
+	}, func() error { return ended(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	return best[:min(k, len(best))], nil
 }
 
 // Value is the similarity of one vector of a document.
