@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	shardv1 "github.com/weft-search/weft/api/shard/v1"
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/leaf/framed"
 	"github.com/weft-search/weft/internal/leaf/rpc"
@@ -122,9 +123,14 @@ func (n *Node) httpServer(lis net.Listener) *listening {
 		IdleTimeout:       n.cfg.Limits.IdleTime,
 		ErrorLog:          slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
 	}
+	conns := &connListener{Listener: lis, hello: 1, log: n.log}
 	return &listening{
-		lis: lis, serve: func() error { return srv.Serve(lis) }, closed: http.ErrServerClosed,
-		shutdown: srv.Shutdown, close: srv.Close,
+		lis: conns, serve: func() error { return srv.Serve(conns) }, closed: http.ErrServerClosed,
+		shutdown: func(ctx context.Context) error {
+			conns.endSilent()
+			return srv.Shutdown(ctx)
+		},
+		close: srv.Close,
 	}
 }
 
@@ -154,12 +160,18 @@ func (n *Node) grpcServer(lis net.Listener) *listening {
 	m.GaugeFunc("weft_shard_grpc_calls", "Calls of shard gRPC that are under way.", func() float64 { return float64(srv.Counters().Running) })
 	m.GaugeFunc("weft_shard_grpc_refused", "Calls of shard gRPC that were refused for want of room, since the start.", func() float64 { return float64(srv.Counters().Refused) })
 	m.GaugeFunc("weft_shard_grpc_stalled", "Calls of shard gRPC that were cut off for a peer that took or sent nothing, since the start.", func() float64 { return float64(srv.Counters().Stalled) })
-	lis = &boundedListener{Listener: lis, room: make(chan struct{}, l.ShardConns), log: n.log}
+	conns := &connListener{Listener: lis, room: make(chan struct{}, l.ShardConns), hello: helloHTTP2, log: n.log}
+	// Stop waits for connections on which the handshake has not ended, for as long as one may take. All connections are its own.
+	cut := func() {
+		conns.endAll()
+		g.Stop()
+	}
 	return &listening{
-		lis: lis, serve: func() error { return g.Serve(lis) }, closed: grpc.ErrServerStopped,
+		lis: conns, serve: func() error { return g.Serve(conns) }, closed: grpc.ErrServerStopped,
 		shutdown: func(ctx context.Context) error {
 			drain()
-			stop := context.AfterFunc(ctx, g.Stop)
+			conns.endSilent()
+			stop := context.AfterFunc(ctx, cut)
 			g.GracefulStop()
 			if stop() {
 				return nil
@@ -168,11 +180,15 @@ func (n *Node) grpcServer(lis net.Listener) *listening {
 		},
 		close: func() error {
 			drain()
-			g.Stop()
+			cut()
 			return nil
 		},
 	}
 }
+
+// helloHTTP2 is the least that a client of HTTP/2 sends before the server takes its calls: the preface and the header of its settings (RFC
+// 9113, sections 3.4 and 6.5).
+const helloHTTP2 = 24 + 9
 
 // frameServer serves framed JSON.
 func (n *Node) frameServer(lis net.Listener) *listening {
@@ -193,19 +209,26 @@ func (n *Node) frameServer(lis net.Listener) *listening {
 		return charge(ctx, n.replies, min(int64(bytes), n.replies.Limit()))
 	}
 	handler := framed.NewHandler(n.servedLeaf(), framed.HandlerOptions{
-		MaxTimeout: l.SearchTimeout, MaxReply: int(l.FrameBytes), Admit: admitted, Send: sent,
+		MaxTimeout: l.SearchTimeout, MaxReply: int(l.FrameBytes), MaxRequest: int(min(framed.MaxRequest, l.RequestBytes/2/framed.ParseFactor)),
+		Admit: admitted, Send: sent,
 	})
 	srv := &frame.Server{
 		Handler: handler.Handle,
-		Refuse:  framed.Refuse,
-		Admit:   admitted,
+		Refuse: func(dst []byte, r frame.Refusal) []byte {
+			if errors.Is(r.Err, frame.ErrReceiving) { // the other refusals of memory are counted where it is asked for
+				n.countFailure(api.NewProblem(api.RequestMemoryFull, r.Err.Error()))
+			}
+			return framed.Refuse(dst, r)
+		},
+		Admit: admitted,
 		Panic: func(value any, stack []byte) {
 			n.cfg.Metrics.Panics.Inc()
 			n.log.Error("panic in request", "route", "frame", "panic", fmt.Sprint(value), "stack", string(stack))
 		},
 		Limits: frame.Limits{
 			MaxConns: l.ShardConns, MaxFrame: int(l.FrameBytes), MaxReply: int(l.FrameBytes),
-			First: frameFirst, Idle: frameIdle, ReplyTime: l.ReplyTime,
+			Receiving: int(l.RequestBytes / frameShare),
+			First:     frameFirst, Idle: frameIdle, ReplyTime: l.ReplyTime,
 		},
 	}
 	m := n.cfg.Metrics
@@ -223,6 +246,10 @@ func (n *Node) frameServer(lis net.Listener) *listening {
 	}
 	return &listening{lis: lis, serve: func() error { return srv.Serve(lis) }, closed: frame.ErrServerClosed, shutdown: srv.Shutdown, close: srv.Close}
 }
+
+// frameShare is the part of Limits.RequestBytes that frames may have while they are being received: a half, so that slow senders leave
+// the rest to those whose requests are there.
+const frameShare = 2
 
 // frameIdle is how long a connection of framed JSON is kept between requests: longer than clients keep theirs, so that it is a client
 // that ends one, and never in the middle of a request.
@@ -311,44 +338,6 @@ func (s *servers) close() error {
 		errs = append(errs, s.leaf.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// boundedListener closes connections beyond a number at once: what a peer can make the server hold is then bounded.
-type boundedListener struct {
-	net.Listener
-	room chan struct{}
-	log  *slog.Logger
-}
-
-// Accept implements net.Listener.
-func (l *boundedListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.room <- struct{}{}:
-			return &boundedConn{Conn: c, leave: sync.OnceFunc(func() { <-l.room })}, nil
-		default:
-			// An error of this connection is none of the listener: returned, it would end the server.
-			if err := c.Close(); err != nil {
-				l.log.Debug("closing a connection beyond the bound failed", "error", err)
-			}
-		}
-	}
-}
-
-type boundedConn struct {
-	net.Conn
-	leave func()
-}
-
-// Close implements net.Conn.
-func (c *boundedConn) Close() error {
-	err := c.Conn.Close()
-	c.leave()
-	return err
 }
 
 // Listener is where a node listens, and for what.

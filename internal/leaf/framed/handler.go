@@ -163,7 +163,7 @@ func (h *Handler) Handle(ctx context.Context, request, reply []byte) frame.Reply
 	default:
 		b = appendProblem(reply[:0], problemOf(ctx, err))
 	}
-	return frame.Reply{Body: b, Release: release}
+	return frame.Reply{Body: b, Apart: true, Release: release}
 }
 
 // mayRead says whether the members of a request may be read. done gives back what it is charged for that.

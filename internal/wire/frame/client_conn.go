@@ -71,7 +71,7 @@ func (k *clientConn) receive(limit int, buf []byte) ([]byte, error) {
 	if k.r += HeaderSize; err != nil {
 		return nil, err
 	}
-	return readBody(k, buf, n)
+	return readBody(k, buf, n, nil)
 }
 
 // Read reads what was read ahead, then from the connection.

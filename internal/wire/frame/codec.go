@@ -48,7 +48,7 @@ func Read(r io.Reader, limit int, buf []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readBody(r, buf, n)
+	return readBody(r, buf, n, nil)
 }
 
 // bodyLength reads a header.
@@ -63,13 +63,25 @@ func bodyLength(h []byte, limit int) (int, error) {
 	return int(n), nil
 }
 
-// readBody reads n bytes into buf, or into memory that grows as they come.
-func readBody(r io.Reader, buf []byte, n int) ([]byte, error) {
+// readBody reads n bytes into buf, or into memory that grows as they come. room, if there is one, is asked before the body gets room for
+// so many bytes in all; its error ends the reading.
+func readBody(r io.Reader, buf []byte, n int, room func(bytes int) error) ([]byte, error) {
 	buf = buf[:0]
 	idle := 0
+	if room != nil {
+		if err := room(min(n, max(cap(buf), smallFrame))); err != nil {
+			return nil, err
+		}
+	}
 	for len(buf) < n {
 		if len(buf) == cap(buf) {
-			grown := make([]byte, len(buf), min(n, max(2*cap(buf), smallFrame)))
+			size := min(n, max(2*cap(buf), smallFrame))
+			if room != nil {
+				if err := room(size); err != nil {
+					return nil, err
+				}
+			}
+			grown := make([]byte, len(buf), size)
 			copy(grown, buf)
 			buf = grown
 		}

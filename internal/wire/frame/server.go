@@ -13,6 +13,8 @@ import (
 var (
 	// ErrServerClosed is returned by Serve after Shutdown or Close, and is the cause of the contexts that Close cancels.
 	ErrServerClosed = errors.New("frame server closed")
+	// ErrReceiving is why a body is refused that would take more than Limits.Receiving.
+	ErrReceiving = errors.New("too much is being received")
 	// ErrPeerGone is matched by the cause of a handler's context after the peer has reset the connection.
 	ErrPeerGone = errors.New("peer is gone")
 )
@@ -24,6 +26,9 @@ type Reply struct {
 	Body []byte
 	// Close ends the connection after the reply: for a frame that shows that the peer cannot be trusted to speak the protocol.
 	Close bool
+	// Apart says that Body is not in the memory of the request: that is given back before the reply is sent, which a peer may take its
+	// time to read.
+	Apart bool
 	// Release, if it is set, gives back the memory that Body was charged for. It is called once: after the last byte of the reply was
 	// handed to the system, or when it is known that the reply will not be sent. It is not called for a Handler that panicked.
 	Release func()
@@ -46,7 +51,7 @@ type Reason uint8
 const (
 	TooManyConnections Reason = iota + 1 // over Limits.MaxConns; closed
 	FrameTooLong                         // over Limits.MaxFrame; closed
-	NoMemory                             // Admit refused; open if the body is at most Limits.Discard bytes, else closed
+	NoMemory                             // Admit refused, or Limits.Receiving is full; open if at most Limits.Discard bytes of the body are missing, else closed
 	ReplyTooLong                         // the handler's reply is over Limits.MaxReply; open
 	Panicked                             // the handler panicked; closed
 )
@@ -56,7 +61,7 @@ type Refusal struct {
 	Reason Reason
 	Limit  int64 // connections or bytes; 0 for NoMemory and Panicked
 	Length int64 // the length of the frame or of the reply; 0 for TooManyConnections and Panicked
-	Err    error // Admit's error, for NoMemory
+	Err    error // for NoMemory: Admit's error, or ErrReceiving
 	Close  bool  // the connection ends after this reply
 }
 
@@ -66,12 +71,14 @@ type Limits struct {
 	MaxRefusing int           // connections over MaxConns that are being told so; those over this too are closed unanswered; 32
 	MaxFrame    int           // bytes of a request's body; DefaultMaxFrame
 	MaxReply    int           // bytes of a reply's body; DefaultMaxFrame
-	Small       int           // a body of more bytes than this is charged to Admit before it is read; 64 KiB
-	Discard     int           // a refused body of at most this many bytes is read and thrown away to keep the connection; 1 MiB
+	Small       int           // a body of more bytes than this is charged to Admit as it comes; 64 KiB
+	Receiving   int           // bytes of bodies over Small that are being received, over all connections; one that is alone may take more; 4 MaxFrame
+	Discard     int           // of a refused body at most this many bytes are read and thrown away to keep the connection; 1 MiB
 	First       time.Duration // from the beginning of a connection to the first byte of its first request; 30 s
 	Idle        time.Duration // between a reply and the first byte of the next request; 5 min
 	Stall       time.Duration // without one more byte of a frame; 10 s
 	MinRate     int           // bytes a second: a frame of n bytes must be through after Stall + n/MinRate, both ways; 64 KiB
+	LongRate    int           // bytes a second that a request must keep to beyond its first MiB, see Server; 1 MiB
 	ReplyTime   time.Duration // until a reply must be through, however long it is; 1 min
 	DrainBytes  int           // how much input is thrown away after a last reply so that the peer can read it; 256 KiB
 	DrainTime   time.Duration // and for how long; 2 s
@@ -82,16 +89,21 @@ type Limits struct {
 // A connection over Limits.MaxConns takes the place of one that has no request under way: of those that have sent none yet, the one that
 // was opened first, else the one whose last request is the longest ago. A client that sends its request when it has connected is
 // therefore heard however many connections are silent. When all are busy, the new one is refused.
+//
+// What a long request holds is what has come of it, at most doubled: its memory grows, and is charged, with the bytes that arrive and not
+// with the length that the header promises. When the charge fails in the middle, the request is refused there. Its first MiB may come at
+// MinRate. From then on the peer has to be ahead of LongRate: when m MiB beyond the first have come, the next byte must be there
+// Stall + 1 MiB/MinRate + m MiB/LongRate after the beginning. A sender of two MB a second passes with a frame of any length.
 type Server struct {
 	// Handler answers the requests; required.
 	Handler Handler
 	// Refuse appends the reply that the server gives in place of the handler to dst, as a Handler does; nil closes the connection without
 	// a reply.
 	Refuse func(dst []byte, r Refusal) []byte
-	// Admit is asked before a body of length bytes is read, if that is over Limits.Small. It returns what gives the memory back, which
-	// is called once when the reply is sent, or an error. It should answer at once: a refusal is what keeps the memory bounded. nil
-	// admits everything.
-	Admit func(ctx context.Context, length int) (release func(), err error)
+	// Admit is asked before the body of a request takes so many bytes more, if that makes it more than Limits.Small. It returns what gives
+	// the memory back, which is called once when the reply is sent (see Reply.Apart) or the request refused, or an error. It is asked several times for a
+	// long body, as that comes. It should answer at once: a refusal is what keeps the memory bounded. nil admits everything.
+	Admit func(ctx context.Context, bytes int) (release func(), err error)
 	// Panic is told the value and the stack of a handler's panic, if it is set.
 	Panic func(value any, stack []byte)
 	// Limits bound what peers can take.
@@ -103,6 +115,8 @@ type Server struct {
 	ended    chan struct{}
 	draining atomic.Bool // set with mu held, before the connections are looked at
 	group    sync.WaitGroup
+
+	receiving atomic.Int64 // bytes charged for bodies that are being received
 
 	mu struct {
 		sync.Mutex
@@ -124,11 +138,13 @@ func (s *Server) init() {
 	l.MaxFrame = cmp.Or(l.MaxFrame, DefaultMaxFrame)
 	l.MaxReply = cmp.Or(l.MaxReply, DefaultMaxFrame)
 	l.Small = cmp.Or(l.Small, smallFrame)
+	l.Receiving = cmp.Or(l.Receiving, 4*l.MaxFrame)
 	l.Discard = cmp.Or(l.Discard, 1<<20)
 	l.First = cmp.Or(l.First, 30*time.Second)
 	l.Idle = cmp.Or(l.Idle, 5*time.Minute)
 	l.Stall = cmp.Or(l.Stall, 10*time.Second)
 	l.MinRate = cmp.Or(l.MinRate, 64<<10)
+	l.LongRate = cmp.Or(l.LongRate, 1<<20)
 	l.ReplyTime = cmp.Or(l.ReplyTime, time.Minute)
 	l.DrainBytes = cmp.Or(l.DrainBytes, 256<<10)
 	l.DrainTime = cmp.Or(l.DrainTime, 2*time.Second)
@@ -323,7 +339,7 @@ type ServerStats struct {
 	Evicted   uint64 // connections without a request that were closed for another
 	Requests  uint64 // frames given to the handler
 	TooLong   uint64 // frames over MaxFrame
-	NoMemory  uint64 // frames that Admit refused
+	NoMemory  uint64 // frames that Admit refused, or for which Limits.Receiving had no room
 	Cut       uint64 // connections cut off for a peer that stalled or was slow in the middle of a frame
 	Watched   uint64 // requests that ran long enough for their peer to be watched
 	PeersGone uint64 // requests whose peer reset the connection while they ran

@@ -47,7 +47,9 @@ type serverConn struct {
 
 	begun  time.Time // when the frame that is being read was first waited for; zero before that
 	length int       // of its body; 0 until it is known
+	got    int       // bytes of its body that were read
 	unread int       // of a body that was refused
+	held   held
 
 	watcher struct {
 		timer *time.Timer
@@ -92,7 +94,7 @@ func (c *serverConn) panicked(value any) {
 // next serves one request and reports whether the connection goes on.
 func (c *serverConn) next() bool {
 	l := &c.s.limits
-	c.begun, c.length = time.Time{}, 0
+	c.begun, c.length, c.got = time.Time{}, 0, 0
 	if c.r == c.w {
 		c.r, c.w = 0, 0
 		quiet := l.Idle
@@ -156,30 +158,27 @@ func (c *serverConn) request() bool {
 		return c.refuse(long)
 	}
 	c.length = n
-	if n > l.Small && c.s.Admit != nil {
-		release, err := c.s.Admit(c.ctx, n)
-		if err != nil {
-			c.s.count.noMemory.Add(1)
-			r := Refusal{Reason: NoMemory, Length: int64(n), Err: err, Close: n > l.Discard}
-			if r.Close {
-				c.unread = n
-			} else if err := c.discard(n); err != nil {
-				return c.broken(err)
-			}
-			return c.refuse(r)
-		}
-		if release != nil {
-			defer release()
-		}
-	}
 	request := takeBuffer()
 	defer request.give()
-	body, err := readBody(c, request.b, n)
+	defer c.release()
+	body, err := readBody(c, request.b, n, c.room)
+	c.received()
+	if none, ok := errors.AsType[*noRoomError](err); ok {
+		c.release()
+		c.s.count.noMemory.Add(1)
+		left := n - c.got
+		r := Refusal{Reason: NoMemory, Length: int64(n), Err: none.err, Close: left > l.Discard}
+		if r.Close {
+			c.unread = left
+		} else if err := c.discard(left); err != nil {
+			return c.broken(err)
+		}
+		return c.refuse(r)
+	}
 	if err != nil {
 		return c.broken(err)
 	}
 	request.b = body
-
 	own := takeBuffer()
 	defer own.give()
 	c.s.count.requests.Add(1)
@@ -197,6 +196,10 @@ func (c *serverConn) request() bool {
 	if !ok {
 		return c.refuse(Refusal{Reason: Panicked, Close: true})
 	}
+	if answer.Apart && len(c.held.release) > 0 {
+		request.b = nil
+		c.release()
+	}
 	own.adopt(answer.Body)
 	if n := len(answer.Body); n > l.MaxReply {
 		if !c.refuse(Refusal{Reason: ReplyTooLong, Limit: int64(l.MaxReply), Length: int64(n), Close: answer.Close}) {
@@ -206,6 +209,58 @@ func (c *serverConn) request() bool {
 		return c.broken(err)
 	}
 	return !answer.Close
+}
+
+// held is what a request is charged.
+type held struct {
+	bytes     int // of memory for its body
+	receiving int // of Server.receiving
+	release   []func()
+}
+
+// noRoomError is the refusal of memory for a body.
+type noRoomError struct{ err error }
+
+func (e *noRoomError) Error() string { return "no room for a frame: " + e.err.Error() }
+
+// room charges a body that gets room for so many bytes in all.
+func (c *serverConn) room(bytes int) error {
+	h, l := &c.held, &c.s.limits
+	more := bytes - h.bytes
+	if bytes <= l.Small || more <= 0 {
+		return nil
+	}
+	h.receiving += more
+	if all := c.s.receiving.Add(int64(more)); all > int64(l.Receiving) && all > int64(h.receiving) {
+		return &noRoomError{ErrReceiving}
+	}
+	if c.s.Admit != nil {
+		release, err := c.s.Admit(c.ctx, more)
+		if err != nil {
+			return &noRoomError{err}
+		}
+		if release != nil {
+			h.release = append(h.release, release)
+		}
+	}
+	h.bytes = bytes
+	return nil
+}
+
+// received says that the body is being received no longer.
+func (c *serverConn) received() {
+	c.s.receiving.Add(-int64(c.held.receiving))
+	c.held.receiving = 0
+}
+
+// release gives back what the request was charged.
+func (c *serverConn) release() {
+	c.received()
+	all := c.held.release
+	c.held = held{}
+	for _, f := range all {
+		f()
+	}
 }
 
 // call calls the handler and watches the connection meanwhile. ok is false if the handler panicked.
@@ -276,14 +331,17 @@ func (c *serverConn) watch() {
 	}
 }
 
-// Read reads from a frame that has begun: what was read ahead, then the connection, which must not stall.
+// Read reads from the body of a frame: what was read ahead, then the connection, which must not stall.
 func (c *serverConn) Read(p []byte) (int, error) {
 	if c.r < c.w {
 		n := copy(p, c.buf[c.r:c.w])
 		c.r += n
+		c.got += n
 		return n, nil
 	}
-	return c.receive(p)
+	n, err := c.receive(p)
+	c.got += n
+	return n, err
 }
 
 // receive reads from the connection in the middle of a frame.
@@ -292,16 +350,25 @@ func (c *serverConn) receive(p []byte) (int, error) {
 	if c.begun.IsZero() {
 		c.begun = now
 	}
-	if err := c.nc.SetReadDeadline(earlier(now.Add(c.s.limits.Stall), c.begun.Add(c.allowed(c.length)))); err != nil {
+	whole := c.allowed(min(c.length, slowBytes)) + at(max(0, c.got-slowBytes), c.s.limits.LongRate)
+	if err := c.nc.SetReadDeadline(earlier(now.Add(c.s.limits.Stall), c.begun.Add(whole))); err != nil {
 		return 0, err
 	}
 	return c.nc.Read(p)
 }
 
-// allowed is how long a frame of n bytes may take.
+// slowBytes is how much of a request may come at MinRate; the rest must come at LongRate.
+const slowBytes = 1 << 20
+
+// allowed is how long a frame of n bytes may take at MinRate.
 func (c *serverConn) allowed(n int) time.Duration {
 	l := &c.s.limits
-	return l.Stall + time.Duration(float64(n)/float64(l.MinRate)*float64(time.Second))
+	return l.Stall + at(n, l.MinRate)
+}
+
+// at is how long n bytes take at a rate in bytes a second.
+func at(n, rate int) time.Duration {
+	return time.Duration(float64(n) / float64(rate) * float64(time.Second))
 }
 
 // discard reads n bytes and throws them away.
