@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -211,11 +213,152 @@ func (l *brokenConns) Accept() (net.Conn, error) {
 // A connection beyond the bound that cannot even be closed does not end the server.
 func TestConnectionsBeyondTheBoundThatFailToClose(t *testing.T) {
 	inner := &brokenConns{}
-	l := &boundedListener{Listener: inner, room: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
+	l := &connListener{Listener: inner, room: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
 	if _, err := l.Accept(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || inner.accepted != 4 {
 		t.Errorf("%v after %d connections", err, inner.accepted)
+	}
+}
+
+// Whoever connects and says nothing, as a check of health by TCP does, or no more than a part of what comes before calls, does not hold the
+// end of the node up: no server waits for it as long as it would wait for its first words.
+func TestBareConnectionsDoNotHoldTheEndUp(t *testing.T) {
+	s := newServer(t, Config{HTTPAddr: "127.0.0.1:0", GRPCAddr: "127.0.0.1:0", ShardAddr: "127.0.0.1:0"})
+	var conns []net.Conn
+	for _, p := range []Protocol{HTTP, GRPC, Shard} {
+		for range 3 {
+			c, err := net.Dial("tcp", s.address(p))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			conns = append(conns, c)
+		}
+	}
+	if _, err := io.WriteString(conns[3], "PRI * HTTP/2.0"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "every connection is taken", func() bool {
+		taken := 0
+		for _, l := range s.node.servers.list[:2] {
+			c := l.lis.(*connListener)
+			c.mu.Lock()
+			taken += len(c.mu.conns)
+			c.mu.Unlock()
+		}
+		return taken == 6
+	})
+	began := time.Now()
+	if err := s.node.Close(context.Background()); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("the node closed after %v", took)
+	}
+	for i, c := range conns {
+		if _, err := io.Copy(io.Discard, c); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("connection %d ended with %v", i, err)
+		}
+	}
+}
+
+// A connection on which the handshake stops half-way is cut when the time to end is over, not when its own is.
+func TestAHandshakeThatStopsHalfWayIsCut(t *testing.T) {
+	s := newServer(t, Config{GRPCAddr: "127.0.0.1:0"})
+	c, err := net.Dial("tcp", s.address(GRPC))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// The preface, and the header of settings that do not follow.
+	if _, err := io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x06\x04\x00\x00\x00\x00\x00"); err != nil {
+		t.Fatal(err)
+	}
+	conns := s.node.servers.list[0].lis.(*connListener)
+	until(t, "the connection is in use", func() bool {
+		conns.mu.Lock()
+		defer conns.mu.Unlock()
+		for c := range conns.mu.conns {
+			return c.heard.Load() >= helloHTTP2
+		}
+		return false
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	began := time.Now()
+	if err := s.node.Close(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("close: %v", err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("the node closed after %v", took)
+	}
+}
+
+// A connection that is asking a question when the node begins to end is answered.
+func TestTheEndLeavesConnectionsInUse(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &connListener{Listener: inner, hello: 2, log: slog.New(slog.DiscardHandler)}
+	defer l.Close()
+	pair := func(hello string) (client, server net.Conn) {
+		client, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if server, err = l.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(client, hello); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(server, make([]byte, len(hello))); err != nil {
+			t.Fatal(err)
+		}
+		return client, server
+	}
+	silent, silentServer := pair("h")
+	asking, askingServer := pair("hi")
+	defer silent.Close()
+	defer asking.Close()
+	defer askingServer.Close()
+	l.endSilent()
+	if _, err := silentServer.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("on a connection that was closed: %v", err)
+	}
+	if _, err := askingServer.Write([]byte("x")); err != nil {
+		t.Errorf("on a connection in use: %v", err)
+	}
+	if err := askingServer.(*countedConn).CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	if b, err := io.ReadAll(asking); err != nil || string(b) != "x" {
+		t.Errorf("read %q, %v", b, err)
+	}
+	late, err := net.Dial("tcp", inner.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	accepted := make(chan error, 1)
+	go func() {
+		_, err := l.Accept()
+		accepted <- err
+	}()
+	if _, err := io.Copy(io.Discard, late); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a connection that came late ended with %v", err)
+	}
+	l.endAll()
+	if _, err := askingServer.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after the end: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("accept: %v", err)
 	}
 }

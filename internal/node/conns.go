@@ -1,0 +1,128 @@
+package node
+
+import (
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// connListener keeps count of a server's connections. Those beyond a number are closed at once, so that what a peer can make the server
+// hold is bounded; and those on which a peer has not said enough yet can be closed apart from the others. Servers wait for such ones when
+// they end, as if they were calls: net/http for 5 s, grpc for 10.
+type connListener struct {
+	net.Listener
+	room  chan struct{} // nil: as many as come
+	hello int64         // bytes with which a connection is in use
+	log   *slog.Logger
+
+	mu struct {
+		sync.Mutex
+		ending bool
+		conns  map[*countedConn]struct{}
+	}
+}
+
+// Accept implements net.Listener.
+func (l *connListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if counted := l.take(c); counted != nil {
+			return counted, nil
+		}
+		// An error of this connection is none of the listener: returned, it would end the server.
+		if err := c.Close(); err != nil {
+			l.log.Debug("closing a connection that was not taken failed", "error", err)
+		}
+	}
+}
+
+// take counts a connection in; nil when there is no room for it, or when the server is ending.
+func (l *connListener) take(c net.Conn) *countedConn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.ending {
+		return nil
+	}
+	if l.room != nil {
+		select {
+		case l.room <- struct{}{}:
+		default:
+			return nil
+		}
+	}
+	counted := &countedConn{Conn: c, from: l}
+	if l.mu.conns == nil {
+		l.mu.conns = map[*countedConn]struct{}{}
+	}
+	l.mu.conns[counted] = struct{}{}
+	return counted
+}
+
+// endSilent takes no connection any more and closes those that are not in use yet.
+func (l *connListener) endSilent() {
+	l.closeConns(func(c *countedConn) bool { return c.heard.Load() < l.hello })
+}
+
+// endAll takes no connection any more and closes all.
+func (l *connListener) endAll() { l.closeConns(func(*countedConn) bool { return true }) }
+
+func (l *connListener) closeConns(which func(c *countedConn) bool) {
+	var list []*countedConn
+	l.mu.Lock()
+	l.mu.ending = true
+	for c := range l.mu.conns {
+		if which(c) {
+			list = append(list, c)
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range list {
+		if err := c.Close(); err != nil {
+			l.log.Debug("closing a connection failed", "error", err)
+		}
+	}
+}
+
+// countedConn is a connection of a connListener.
+type countedConn struct {
+	net.Conn
+	from  *connListener
+	heard atomic.Int64 // bytes read, until they are enough
+	left  sync.Once
+}
+
+// Read implements net.Conn.
+func (c *countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.heard.Load() < c.from.hello {
+		c.heard.Add(int64(n))
+	}
+	return n, err
+}
+
+// CloseWrite ends one direction, where that is possible: net/http does so before it closes a connection whose peer still sends.
+func (c *countedConn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return nil
+}
+
+// Close implements net.Conn.
+func (c *countedConn) Close() error {
+	err := c.Conn.Close()
+	c.left.Do(func() {
+		l := c.from
+		l.mu.Lock()
+		delete(l.mu.conns, c)
+		l.mu.Unlock()
+		if l.room != nil {
+			<-l.room
+		}
+	})
+	return err
+}
