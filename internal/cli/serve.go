@@ -194,7 +194,7 @@ not given is not served. Prints "listening http ADDR" (or grpc, shard) for each 
 
 Examples:
   weft node --http 127.0.0.1:7700 --data-dir /var/lib/weft
-  weft node --http 127.0.0.1:7700 --shard-port 127.0.0.1:7800 --data-dir data
+  weft node --http 127.0.0.1:7700 --shard-port 127.0.0.1:7702 --data-dir data
   weft node --grpc 10.0.0.5:7701 --data-dir data --memtable-mb 256 --log-level warn`
 }
 

@@ -158,9 +158,10 @@ func (n *Node) grpcServer(lis net.Listener) *listening {
 	n.servers.health = h
 	m := n.cfg.Metrics
 	m.GaugeFunc("weft_shard_grpc_calls", "Calls of shard gRPC that are under way.", func() float64 { return float64(srv.Counters().Running) })
-	m.GaugeFunc("weft_shard_grpc_refused", "Calls of shard gRPC that were refused for want of room, since the start.", func() float64 { return float64(srv.Counters().Refused) })
-	m.GaugeFunc("weft_shard_grpc_stalled", "Calls of shard gRPC that were cut off for a peer that took or sent nothing, since the start.", func() float64 { return float64(srv.Counters().Stalled) })
+	m.CounterFunc("weft_shard_grpc_refused_total", "Calls of shard gRPC that were refused for want of room.", func() float64 { return float64(srv.Counters().Refused) })
+	m.CounterFunc("weft_shard_grpc_stalled_total", "Calls of shard gRPC that were cut off for a peer that took or sent nothing.", func() float64 { return float64(srv.Counters().Stalled) })
 	conns := &connListener{Listener: lis, room: make(chan struct{}, l.ShardConns), hello: helloHTTP2, log: n.log}
+	m.GaugeFunc("weft_shard_grpc_connections", "Connections of shard gRPC.", func() float64 { return float64(len(conns.room)) })
 	// Stop waits for connections on which the handshake has not ended, for as long as one may take. All connections are its own.
 	cut := func() {
 		conns.endAll()
@@ -232,17 +233,17 @@ func (n *Node) frameServer(lis net.Listener) *listening {
 		},
 	}
 	m := n.cfg.Metrics
-	for _, g := range []struct {
+	m.GaugeFunc("weft_shard_frame_connections", "Connections of framed JSON.", func() float64 { return float64(srv.Stats().Open) })
+	for _, c := range []struct {
 		name, help string
-		read       func(s frame.ServerStats) float64
+		read       func(s frame.ServerStats) uint64
 	}{
-		{"connections", "Connections of framed JSON.", func(s frame.ServerStats) float64 { return float64(s.Open) }},
-		{"evicted_connections", "Connections of framed JSON without a request that were closed for another one, since the start.", func(s frame.ServerStats) float64 { return float64(s.Evicted) }},
-		{"refused_connections", "Connections of framed JSON beyond those that are allowed, since the start.", func(s frame.ServerStats) float64 { return float64(s.Refused) }},
-		{"refused_frames", "Frames over the limit or without memory for them, since the start.", func(s frame.ServerStats) float64 { return float64(s.TooLong + s.NoMemory) }},
-		{"cut_connections", "Connections cut off for a peer that was slow in the middle of a frame, since the start.", func(s frame.ServerStats) float64 { return float64(s.Cut) }},
+		{"connections_evicted", "Connections of framed JSON without a request that were closed for another one.", func(s frame.ServerStats) uint64 { return s.Evicted }},
+		{"connections_refused", "Connections of framed JSON beyond those that are allowed.", func(s frame.ServerStats) uint64 { return s.Refused }},
+		{"connections_cut", "Connections cut off for a peer that was slow in the middle of a frame.", func(s frame.ServerStats) uint64 { return s.Cut }},
+		{"frames_refused", "Frames over the limit or without memory for them.", func(s frame.ServerStats) uint64 { return s.TooLong + s.NoMemory }},
 	} {
-		m.GaugeFunc("weft_shard_frame_"+g.name, g.help, func() float64 { return g.read(srv.Stats()) })
+		m.CounterFunc("weft_shard_frame_"+c.name+"_total", c.help, func() float64 { return float64(c.read(srv.Stats())) })
 	}
 	return &listening{lis: lis, serve: func() error { return srv.Serve(lis) }, closed: frame.ErrServerClosed, shutdown: srv.Shutdown, close: srv.Close}
 }

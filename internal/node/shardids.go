@@ -288,7 +288,7 @@ func (l *shardLeaf) Export(ctx context.Context, req *leaf.ExportRequest, each fu
 		}
 		reply := &leaf.ExportReply{}
 		for _, id := range req.IDs {
-			if err := context.Cause(c.ctx); err != nil {
+			if err := c.ended(); err != nil {
 				return nil, err
 			}
 			there, err := c.export(v, id, each)

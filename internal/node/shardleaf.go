@@ -128,6 +128,9 @@ func callLeaf[R any](ctx context.Context, l *shardLeaf, op leafOp, index string,
 // error of the caller's own function passes as it is, and so does a *leaf.TransportError, which knows more.
 func (c *leafCall) failed(caller, closed context.Context, id string, err error) (status int, answer error) {
 	if e, ok := err.(pageError); ok {
+		if caller.Err() == nil {
+			return http.StatusOK, e.error // the caller has what it wanted
+		}
 		return api.StatusCallerGone, e.error
 	}
 	if e, ok := err.(*leaf.TransportError); ok {
@@ -199,6 +202,14 @@ func (c *leafCall) read(gate *admit.Gate) (*view, error) {
 		return nil, err
 	}
 	return &c.view, nil
+}
+
+// ended is what has ended the call. It looks at the index itself as well, whose end reaches the context of the call a moment later.
+func (c *leafCall) ended() error {
+	if err := context.Cause(c.ctx); err != nil {
+		return err
+	}
+	return context.Cause(c.reading.lease.ctx)
 }
 
 // meta ends the last stage and describes a reply about the snapshot that was read.

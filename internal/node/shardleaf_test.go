@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -152,7 +151,6 @@ func TestLeafOfADeletedIndex(t *testing.T) {
 			}()
 			<-i.ctx.Done()
 		}
-		runtime.Gosched() // the end of the index reaches the call on another goroutine
 		return nil
 	})
 	<-deleted // which waits for the call

@@ -122,6 +122,11 @@ func (m *Metrics) GaugeFunc(name, help string, read func() float64) {
 	m.reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 }
 
+// CounterFunc publishes a count that only grows and is read at each scrape. It panics when the name was published before, which is a bug.
+func (m *Metrics) CounterFunc(name, help string, read func() float64) {
+	m.reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read))
+}
+
 // Route holds the metrics of one route, resolved once.
 type Route struct {
 	name     string

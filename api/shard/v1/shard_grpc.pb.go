@@ -3,7 +3,7 @@
 //
 // Rules for all messages:
 //  - An absent field means the zero value of its type unless its comment says otherwise.
-//  - `index` names an index; empty: the index "main".
+//  - `index` names an index; empty: the index "default".
 //  - A `string` is UTF-8. What may hold other bytes travels as `bytes` or Texts.
 //  - Lists that belong together are columns of equal length and not lists of messages, because they are cheap to read; there are no
 //    maps. A receiver refuses columns that do not fit together.
