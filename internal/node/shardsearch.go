@@ -35,6 +35,32 @@ func checkTrees(q query.Node, filters []query.Node) *api.Problem {
 	return nil
 }
 
+// checkStats refuses statistics that no documents have: with them, scores would be below 0, or none.
+func checkStats(st *score.Stats) *api.Problem {
+	if st == nil {
+		return nil
+	}
+	bad := func(reason string) *api.Problem {
+		return api.NewProblem(api.InvalidParameter, "stats: "+reason).On("stats")
+	}
+	for _, df := range st.DF {
+		if df > st.Docs {
+			return bad("a term has more documents than there are")
+		}
+	}
+	short := false
+	for _, f := range st.Fields {
+		if f.Docs > st.Docs {
+			return bad("a field has more documents than there are")
+		}
+		short = short || f.SumLen < f.Docs
+	}
+	if short {
+		return bad("a field has more documents with a token than tokens")
+	}
+	return nil
+}
+
 // everythingIf is the query of a call that may have none.
 func everythingIf(q query.Node) query.Node {
 	if q == nil {
@@ -53,6 +79,9 @@ func (l *shardLeaf) Search(ctx context.Context, req *leaf.SearchRequest) (*leaf.
 			return nil, tooMany("sort", len(req.Sort), exec.MaxSortKeys)
 		}
 		if prob := checkTrees(req.Query, req.Filters); prob != nil {
+			return nil, prob
+		}
+		if prob := checkStats(req.Stats); prob != nil {
 			return nil, prob
 		}
 		v, err := c.read(c.node.searches)
@@ -254,6 +283,9 @@ func (l *shardLeaf) Aggregate(ctx context.Context, req *leaf.AggregateRequest) (
 			return nil, tooMany("values", len(req.Values), leaf.MaxValues)
 		}
 		if prob := checkTrees(req.Query, req.Filters); prob != nil {
+			return nil, prob
+		}
+		if prob := checkStats(req.Stats); prob != nil {
 			return nil, prob
 		}
 		v, err := c.read(c.node.searches)

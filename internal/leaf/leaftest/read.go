@@ -125,6 +125,41 @@ func testSearch(t *testing.T, e Env) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	// Counting stops at the same number whatever the order is called.
+	for i, keys := range orders {
+		for _, text := range []string{"", "warp", "warp OR reed", "title:w*", "i:[-5 TO 9]", "_exists_:f", `tag:=("t1" "t3")`} {
+			for _, floor := range []uint64{0, 11, 1000} {
+				req := leaf.SearchRequest{Index: corpusIndex, Query: parse(t, text), Sort: keys, Limit: 10, Total: exec.TotalAtLeast, TotalFloor: floor}
+				what := fmt.Sprintf("order %d of %q, counted to %d", i, text, floor)
+				got, err := both(t, e, what, search(t.Context(), req))
+				if err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				if i == 1 { // the order that there is without one
+					req.Sort = nil
+					plain, err := e.Leaf.Search(t.Context(), &req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got.Total != plain.Total || got.TotalRelation != plain.TotalRelation || !slices.Equal(got.Approximate, plain.Approximate) {
+						t.Errorf("%s: total %s %d, %v; without a name for the order %s %d, %v", what, got.TotalRelation, got.Total, got.Approximate, plain.TotalRelation, plain.Total, plain.Approximate)
+					}
+				}
+			}
+		}
+	}
+	// Statistics of no documents, and terms of none, leave scores what they can be.
+	for _, st := range []score.Stats{{}, {Docs: 1}, {Docs: 1, DF: map[score.Term]uint64{{Field: "title", Text: "warp"}: 0}}, {Docs: 2, Fields: map[string]score.FieldStats{"title": {SumLen: 2, Docs: 2}, "body": {}}}} {
+		got, err := both(t, e, "few statistics", search(t.Context(), leaf.SearchRequest{Index: corpusIndex, Query: parse(t, "warp OR reed"), Limit: exec.MaxWindow, Stats: &st}))
+		if err != nil || len(got.Hits) < 100 {
+			t.Fatalf("%+v: %v", st, err)
+		}
+		for _, h := range got.Hits {
+			if !(h.Score > 0) {
+				t.Fatalf("%+v: a score of %v", st, h.Score)
+			}
+		}
+	}
 	// What is not exact is said.
 	for _, c := range []struct {
 		req  leaf.SearchRequest

@@ -96,6 +96,32 @@ func testErrors(t *testing.T, e Env) {
 			return err
 		})
 	}
+	for _, c := range []struct {
+		what  string
+		stats score.Stats
+	}{
+		{"a term of more documents than there are", score.Stats{Docs: 5, DF: map[score.Term]uint64{{Field: "title", Text: "warp"}: 6}}},
+		{"a term of documents where there are none", score.Stats{DF: map[score.Term]uint64{{Field: "title", Text: "warp"}: 1}, Fields: map[string]score.FieldStats{"title": {}}}},
+		{"a term of as many documents as can be", score.Stats{Docs: math.MaxUint64 - 1, DF: map[score.Term]uint64{{Field: "title", Text: "warp"}: math.MaxUint64}}},
+		{"a field of more documents than there are", score.Stats{Docs: 5, Fields: map[string]score.FieldStats{"title": {SumLen: 10, Docs: 6}}}},
+		{"a field of fewer tokens than documents", score.Stats{Docs: 5, Fields: map[string]score.FieldStats{"title": {SumLen: 3, Docs: 4}}}},
+	} {
+		for name, call := range map[string]func(l leaf.Leaf) error{
+			"search": func(l leaf.Leaf) error {
+				_, err := l.Search(ctx, &leaf.SearchRequest{Index: corpusIndex, Query: &query.Term{Field: "title", Text: "warp"}, Limit: 3, Stats: &c.stats})
+				return err
+			},
+			"aggregate": func(l leaf.Leaf) error {
+				_, err := l.Aggregate(ctx, &leaf.AggregateRequest{Index: corpusIndex, Query: &query.Term{Field: "title", Text: "warp"}, Stats: &c.stats})
+				return err
+			},
+		} {
+			wants(name+" with "+c.what, api.InvalidParameter, call)
+			if err := call(e.Leaf); !badParameter(err, "stats") {
+				t.Errorf("%s with %s: %v", name, c.what, err)
+			}
+		}
+	}
 	wants("statistics of a field without an index", api.FieldNotSearchable, func(l leaf.Leaf) error {
 		_, err := l.Stats(ctx, &leaf.StatsRequest{Index: corpusIndex, Terms: []score.Term{{Field: "i", Text: "1"}}})
 		return err

@@ -100,7 +100,8 @@ type Request struct {
 	Total      TotalMode
 	TotalFloor uint64
 
-	// Stats replaces the statistics of the leaves: for the fields and terms it has, and N.
+	// Stats replaces the statistics of the leaves: for the fields and terms it has, and N. A term in no document is one that it does not
+	// have. No term counts for more documents than N.
 	Stats *score.Stats
 	// AllowPartial returns what was reached when the context's deadline passes, instead of an error.
 	AllowPartial bool

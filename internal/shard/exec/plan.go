@@ -539,7 +539,8 @@ func (s *searcher) statistics() error {
 		}
 		known := false
 		if ext != nil {
-			t.df, known = ext.DF[score.Term{Field: s.schema.Fields[t.field].Name, Text: string(t.bytes)}]
+			t.df = ext.DF[score.Term{Field: s.schema.Fields[t.field].Name, Text: string(t.bytes)}]
+			known = t.df > 0
 		}
 		if !known {
 			for li, l := range s.leaves {
@@ -556,6 +557,8 @@ func (s *searcher) statistics() error {
 		if s.collect != nil && t.df > 0 {
 			s.collect.DF[score.Term{Field: s.schema.Fields[t.field].Name, Text: string(t.bytes)}] = t.df
 		}
+		// With the statistics of before, a term that they lack may have more documents by now than they speak of.
+		t.df = min(t.df, s.docs)
 		t.idf = score.IDF(s.docs, t.df)
 	}
 	for _, c := range s.capped {
@@ -770,7 +773,7 @@ func (s *searcher) scoring(n *node, terms []expansion) (map[string]bool, error) 
 			if err := s.check(8); err != nil {
 				return nil, err
 			}
-			if t.Field == name && strings.HasPrefix(t.Text, n.text) {
+			if df > 0 && t.Field == name && strings.HasPrefix(t.Text, n.text) {
 				all = append(all, cand{t.Text, df})
 			}
 		}
