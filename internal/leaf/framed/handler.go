@@ -130,14 +130,14 @@ func (h *Handler) Handle(ctx context.Context, request, reply []byte) frame.Reply
 	begun := time.Now()
 	m, prob, broken := parseMessage(request)
 	if prob != nil {
-		return frame.Reply{Body: appendProblem(reply, prob), Close: broken}
+		return frame.Reply{Body: appendProblem(reply, prob), Apart: true, Close: broken}
 	}
 	op, ok := operations[m.op]
 	if !ok {
-		return frame.Reply{Body: appendProblem(reply, invalid(opMember, "there is no operation "+strconv.Quote(api.Clip(m.op))))}
+		return frame.Reply{Body: appendProblem(reply, invalid(opMember, "there is no operation "+strconv.Quote(api.Clip(m.op)))), Apart: true}
 	}
 	if m.check(op.members); m.prob != nil {
-		return frame.Reply{Body: appendProblem(reply, m.prob)}
+		return frame.Reply{Body: appendProblem(reply, m.prob), Apart: true}
 	}
 	if d := h.timeout(m); d > 0 {
 		var cancel context.CancelFunc
@@ -146,14 +146,14 @@ func (h *Handler) Handle(ctx context.Context, request, reply []byte) frame.Reply
 	}
 	done, err := h.mayRead(ctx, m, len(request))
 	if err != nil {
-		return frame.Reply{Body: appendProblem(reply, problemOf(ctx, err))}
+		return frame.Reply{Body: appendProblem(reply, problemOf(ctx, err)), Apart: true}
 	}
 	defer done()
 	c := &call{message: m, memory: room{admit: h.o.Admit, have: freeRoom}}
 	defer c.memory.release()
 	b, err := op.answer(h, ctx, c, reply)
 	if err != nil {
-		return frame.Reply{Body: appendProblem(reply[:0], problemOf(ctx, err))}
+		return frame.Reply{Body: appendProblem(reply[:0], problemOf(ctx, err)), Apart: true}
 	}
 	release, err := h.mayGo(ctx, b)
 	switch {

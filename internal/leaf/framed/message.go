@@ -81,11 +81,13 @@ func parseMessage(frame []byte) (m *message, prob *api.Problem, broken bool) {
 		}
 		m.members = append(m.members, member{name, raw, is})
 	}
+	s.peek()
+	end := s.i
 	switch {
 	case s.err != nil:
 		return nil, distrust(frame), true
-	case s.peek() != 0 || s.i < len(frame):
-		return nil, api.NewProblem(api.InvalidJSON, "something stands behind the JSON object").At(s.i), true
+	case s.end() != nil:
+		return nil, api.NewProblem(api.InvalidJSON, "something stands behind the JSON object").At(end), true
 	case twice != nil:
 		return nil, twice, false
 	case !m.has(opMember):

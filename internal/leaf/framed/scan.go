@@ -553,7 +553,8 @@ func (s *scanner) memberName(open []int32, is *shape) {
 
 // end checks that nothing follows.
 func (s *scanner) end() error {
-	if s.err == nil && s.peek() != 0 {
+	s.peek()
+	if s.err == nil && s.i < len(s.b) {
 		s.fail("something stands behind the value")
 	}
 	return s.err
