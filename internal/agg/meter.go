@@ -1,6 +1,9 @@
 package agg
 
-import "context"
+import (
+	"context"
+	"runtime"
+)
 
 // meter watches work on a state: its time, and the memory that it takes.
 type meter struct {
@@ -22,6 +25,7 @@ func (m *meter) tick(n int) error {
 	if m.steps -= n; m.steps > 0 {
 		return nil
 	}
+	runtime.Gosched() // see exec: what takes long lets others have the processor
 	return m.look()
 }
 

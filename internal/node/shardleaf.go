@@ -179,6 +179,9 @@ func (c *leafCall) enter(gate *admit.Gate) (err error) {
 			return err
 		}
 	}
+	if err := context.Cause(c.ctx); err != nil {
+		return err
+	}
 	serve.Begun(c.ctx)
 	return nil
 }

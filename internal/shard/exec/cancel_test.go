@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weft-search/weft/internal/query"
@@ -284,5 +286,54 @@ func TestPassedDeadlineKeepsALongAnswer(t *testing.T) {
 		if !some {
 			t.Errorf("order %v: no passed deadline left hits", order)
 		}
+	}
+}
+
+// lookContext counts the looks at it.
+type lookContext struct {
+	context.Context
+	looks int
+}
+
+func (c *lookContext) Err() error {
+	c.looks++
+	return c.Context.Err()
+}
+
+// TestLongSearchesLetOthersRun: where a search looks at its context it gives the processor away for once, so that short work beside long
+// searches does not wait until the scheduler interrupts each of them.
+func TestLongSearchesLetOthersRun(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	sch, an := testSchema(), testAnalyzers(t)
+	docs := make([]tdoc, 100_000)
+	for i := range docs {
+		docs[i].key, docs[i].num = fmt.Sprintf("k%07d", i), []int64{int64(i * 7919 % 100_003)}
+	}
+	leaves := []Leaf{newMemLeaf(docs, nil, true)}
+	var turns atomic.Int64
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				turns.Add(1)
+				runtime.Gosched()
+			}
+		}
+	}()
+	ctx := &lookContext{Context: context.Background()}
+	before := turns.Load()
+	_, err := Search(ctx, leaves, sch, an, Request{Query: &query.All{}, Limit: MaxWindow, Sort: []SortKey{{By: ByField, Field: "n"}}})
+	had := turns.Load() - before
+	close(stop)
+	<-ended
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ctx.looks < 100 || had < int64(ctx.looks/2) {
+		t.Errorf("another goroutine had %d turns in a search with %d looks", had, ctx.looks)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -185,11 +186,14 @@ func (s *searcher) note(text string) {
 	}
 }
 
-// check counts work and looks at the context now and then.
+// check counts work and looks at the context now and then. There it also lets others have the processor: with as many searches as there
+// are places, a write, whose way leads through several goroutines, else waited for each of them in turn as long as the scheduler lets
+// a goroutine run.
 func (s *searcher) check(n int) error {
 	if s.work += n; s.work < checkEvery {
 		return nil
 	}
+	runtime.Gosched()
 	err := s.ended()
 	if err == nil {
 		// When it has ended every check says so: a query of many parts must not do the work between two looks for each of them.
@@ -392,6 +396,7 @@ func (r *Result) or(err error) (*Result, error) {
 // look looks at the context where an answer is made of what was found. A passed deadline does not end that where what was reached is an
 // answer; there are no more than MaxWindow hits to make it of.
 func (s *searcher) look() error {
+	runtime.Gosched()
 	err := s.ended()
 	if s.passedInPart(err) {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/weft-search/weft/internal/query"
@@ -276,6 +277,7 @@ func checker(ctx context.Context) func(n int) error {
 			return nil
 		}
 		work = 0
+		runtime.Gosched() // see exec: what takes long lets others have the processor
 		return ended(ctx)
 	}
 }
