@@ -126,7 +126,9 @@ func (f *serverFlags) serve(ctx context.Context, io *IO, cfg node.Config, ready 
 		defer cancel()
 		if cerr := n.Close(drain); cerr != nil {
 			err = errors.Join(err, fmt.Errorf("stop server: %w", cerr))
+			return
 		}
+		cfg.Log.Info("stopped")
 	}()
 	if err := n.Start(ctx); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -479,6 +480,10 @@ func (s *Server) status(ctx context.Context, name string, err error) error {
 		}
 	}
 	if !ok {
+		// A connection that ends while a message is sent shows here before it ends the context.
+		if st, of := status.FromError(err); of && (st.Code() == codes.Canceled || st.Code() == codes.Unavailable) {
+			return st.Err()
+		}
 		p = &api.Problem{Code: api.Internal, Detail: "the node failed; its log has more", Cause: err}
 	}
 	if p.HTTPStatus() == api.Codes[api.Internal].Status && s.o.Failed != nil {

@@ -166,6 +166,23 @@ func TestProblemsOfTheNodeArrive(t *testing.T) {
 	}
 }
 
+// A caller that goes away while the reply is sent is no failure of the node.
+func TestAConnectionThatEndsIsNoFailure(t *testing.T) {
+	var failed int
+	s := NewServer(&fake{}, ServerOptions{Failed: func(string, error) { failed++ }})
+	for _, c := range []codes.Code{codes.Canceled, codes.Unavailable} {
+		if err := s.status(t.Context(), "Search", status.Error(c, "transport is closing")); status.Code(err) != c {
+			t.Errorf("%v became %v", c, err)
+		}
+	}
+	if failed != 0 {
+		t.Errorf("%d failures", failed)
+	}
+	if err := s.status(t.Context(), "Search", errors.New("anything else")); code(err) != api.Internal && status.Code(err) != codes.Internal || failed != 1 {
+		t.Errorf("%v, %d failures", err, failed)
+	}
+}
+
 var errStop = errors.New("another was faster")
 
 // The end of the caller's context ends the work of the node, and the call returns the cause.
