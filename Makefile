@@ -38,7 +38,7 @@ gen: ## make generated code again
 	$(GO) generate ./...
 
 gen-check: ## what is generated is what its sources make, and the wire has not changed (builds buf: minutes at first)
-	WEFT_GEN_CHECK=1 $(GO) test -count=1 -run TestGenerated ./api
+	WEFT_GEN_CHECK=1 $(GO) test -count=1 -v -run TestGenerated ./api # -v: a test that skips says why
 
 FUZZTIME ?= 5s
 # go test now and then calls the end of the time a failure, "context deadline exceeded", without an input that fails: then it is run again.

@@ -29,13 +29,14 @@ func TestUnquoter(t *testing.T) {
 			if rapid.Bool().Draw(t, "escaped") {
 				raw = append(raw, escapes.Draw(t, "escape")...)
 			} else {
-				raw = append(raw, strings.Trim(string(api.AppendString(nil, piece.Draw(t, "piece"))), `"`)...)
+				quoted := api.AppendString(nil, piece.Draw(t, "piece"))
+				raw = append(raw, quoted[1:len(quoted)-1]...)
 			}
 		}
 		raw = append(raw, '"')
 		want, err := jsontext.AppendUnquote(nil, raw)
 		if err != nil {
-			t.Skip() // the quote of a piece was cut off
+			t.Fatal(err)
 		}
 		for _, reader := range []func(io.Reader) io.Reader{func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.HalfReader} {
 			got, err := io.ReadAll(reader(&unquoter{raw: raw[1 : len(raw)-1]}))
