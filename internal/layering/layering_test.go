@@ -16,7 +16,7 @@ const module = "github.com/weft-search/weft/"
 // layers lists the rooms from the ground up. A package may import packages of its own room and of rooms in lower rows, never of its own row or above.
 // The engine takes two rows: a shard keeps its segments in a store.
 var layers = [][]string{
-	{"internal/obs", "internal/vfs", "internal/corpus", "internal/invariant", "internal/serve", "internal/wire", "api"},
+	{"internal/obs", "internal/vfs", "internal/corpus", "internal/invariant", "internal/serve", "internal/wire", "internal/admit", "api"},
 	{"internal/text", "internal/schema", "internal/score", "internal/query"},
 	{"internal/vector", "internal/agg", "internal/highlight"},
 	{"internal/segment"},

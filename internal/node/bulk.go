@@ -12,9 +12,9 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/leaf"
-	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/shard"
 )
 

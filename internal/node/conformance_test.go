@@ -5,9 +5,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/leaf/leaftest"
-	"github.com/weft-search/weft/internal/node/admit"
 )
 
 // suiteNode is a node as the suite of package leaftest looks into it.

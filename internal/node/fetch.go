@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
-	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/shard/exec"
 )
 

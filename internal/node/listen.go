@@ -18,11 +18,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	shardv1 "github.com/weft-search/weft/api/shard/v1"
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/leaf/framed"
 	"github.com/weft-search/weft/internal/leaf/rpc"
-	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/wire/frame"
 )
 

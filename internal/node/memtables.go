@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-search/weft/internal/node/admit"
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/shard"
 )
 

@@ -20,8 +20,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
-	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"

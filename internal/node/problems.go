@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
-	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/schema/jsondoc"

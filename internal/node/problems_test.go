@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/agg"
 	"github.com/weft-search/weft/internal/api"
-	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/schema/jsondoc"

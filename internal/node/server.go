@@ -20,8 +20,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
-	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/obs"
 )
 

@@ -9,9 +9,9 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/leaf"
-	"github.com/weft-search/weft/internal/node/admit"
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/serve"
 )
