@@ -61,10 +61,14 @@ const (
 	NotFound             Code = "not_found"
 	IndexNotFound        Code = "index_not_found"
 	DocumentNotFound     Code = "document_not_found"
+	JobNotFound          Code = "job_not_found"
 	MethodNotAllowed     Code = "method_not_allowed"
 	BodyTimeout          Code = "body_timeout"
 	SchemaConflict       Code = "schema_conflict"
 	IndexDeleted         Code = "index_deleted"
+	StaleMap             Code = "stale_map"
+	LoadUnderWay         Code = "load_under_way"
+	JobConflict          Code = "job_conflict"
 	BodyTooLarge         Code = "body_too_large"
 	DocumentTooLarge     Code = "document_too_large"
 	URITooLong           Code = "uri_too_long"
@@ -85,6 +89,7 @@ const (
 	ReadOnly             Code = "read_only"
 	ShuttingDown         Code = "shutting_down"
 	Incomplete           Code = "incomplete"
+	GroupUnavailable     Code = "group_unavailable"
 	Timeout              Code = "timeout"
 	DiskFull             Code = "disk_full"
 )
@@ -143,10 +148,14 @@ var Codes = map[Code]CodeInfo{
 	NotFound:             {http.StatusNotFound, "No such path"},
 	IndexNotFound:        {http.StatusNotFound, "No such index"},
 	DocumentNotFound:     {http.StatusNotFound, "No such document"},
+	JobNotFound:          {http.StatusNotFound, "No such job"},
 	MethodNotAllowed:     {http.StatusMethodNotAllowed, "The path does not take this method"},
 	BodyTimeout:          {http.StatusRequestTimeout, "The body did not arrive in time"},
 	SchemaConflict:       {http.StatusConflict, "The schema conflicts with the index"},
 	IndexDeleted:         {http.StatusConflict, "The index was deleted meanwhile"},
+	StaleMap:             {http.StatusConflict, "The shard map is out of date"},
+	LoadUnderWay:         {http.StatusConflict, "The load is under way"},
+	JobConflict:          {http.StatusConflict, "The job cannot do this now"},
 	BodyTooLarge:         {http.StatusRequestEntityTooLarge, "The body is too large"},
 	DocumentTooLarge:     {http.StatusRequestEntityTooLarge, "The document is too large"},
 	URITooLong:           {http.StatusRequestURITooLong, "The request target is too long"},
@@ -167,6 +176,7 @@ var Codes = map[Code]CodeInfo{
 	ReadOnly:             {http.StatusServiceUnavailable, "The index takes no writes"},
 	ShuttingDown:         {http.StatusServiceUnavailable, "The server is shutting down"},
 	Incomplete:           {http.StatusServiceUnavailable, "The answer would be incomplete"},
+	GroupUnavailable:     {http.StatusServiceUnavailable, "No member of a shard group can be reached"},
 	Timeout:              {http.StatusGatewayTimeout, "The time given to the request is over"},
 	DiskFull:             {http.StatusInsufficientStorage, "The disk is full"},
 }

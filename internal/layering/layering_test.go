@@ -21,7 +21,7 @@ var layers = [][]string{
 	{"internal/vector", "internal/agg", "internal/highlight"},
 	{"internal/segment"},
 	{"internal/store"},
-	{"internal/shard"},
+	{"internal/shard", "internal/topology"},
 	{"internal/api"},
 	{"internal/leaf"},
 	{"internal/node"},

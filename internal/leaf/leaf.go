@@ -97,6 +97,9 @@ type Meta struct {
 	Timings []api.Timing
 	// Approximate names what of the answer is not exact, empty when all is: ApproximateGraph and the like.
 	Approximate []string
+	// Below is the accounting of what stands below a coordinator; nil of a node. An answer with a Below in which a shard failed is
+	// partial, whatever else the reply says.
+	Below *Below
 }
 
 // What Meta.Approximate says.

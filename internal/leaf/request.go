@@ -29,7 +29,10 @@ type InfoReply struct {
 }
 
 // DocsRequest asks for the number of documents.
-type DocsRequest struct{ Index string }
+type DocsRequest struct {
+	Index string
+	View
+}
 
 // DocsReply is the number of live documents.
 type DocsReply struct {
@@ -40,6 +43,7 @@ type DocsReply struct {
 // SearchRequest is a search of one shard.
 type SearchRequest struct {
 	Index string
+	View
 	// Query is scored; nil: every document, with score 1.
 	Query query.Node
 	// Filters narrow hits and total, each of them; they change no score.
@@ -61,6 +65,11 @@ type SearchRequest struct {
 	KeepStats bool
 	// AllowPartial takes what was reached when the deadline passes, instead of an error.
 	AllowPartial bool
+	// Show is what is wanted of the hits, so that a page needs no second call; nil: nothing but their place.
+	Show *Show
+	// LocalStats wants the statistics of this shard alone for everything that the query scores, whatever it was scored with: a caller
+	// that gave sums which it remembered sees by them whether they still hold.
+	LocalStats bool
 }
 
 // Hit is one document of an answer.
@@ -89,11 +98,15 @@ type SearchReply struct {
 	Partial       bool // the deadline passed before everything was searched
 	Notes         []string
 	Stats         *score.Stats // with KeepStats; nil where nothing was scored
+	LocalStats    *score.Stats // with LocalStats; nil where nothing was scored, or there were more than MaxLocalStats terms
+	Shown         []Shown      // for each hit, with Show; else nil
+	Plan          []byte       // as FetchReply.Plan, with Show.Explain
 }
 
 // StatsRequest asks for statistics. Terms and Query may both be given: the reply has the union.
 type StatsRequest struct {
 	Index string
+	View
 	// Terms are tokens of fields as the index holds them, at most MaxTerms.
 	Terms []score.Term
 	// Query stands for all terms that a search for it scores, words of prefixes included. nil: none.
@@ -110,7 +123,8 @@ type StatsReply struct {
 
 // AggregateRequest asks for partial states of aggregations over the documents that match.
 type AggregateRequest struct {
-	Index         string
+	Index string
+	View
 	Query         query.Node // nil: every document
 	Filters       []query.Node
 	DefaultFields []string
@@ -144,6 +158,7 @@ type FieldValues struct {
 // KNNRequest asks for the nearest documents.
 type KNNRequest struct {
 	Index string
+	View
 	// KNN is the vector, its field and how to search. KNN.GivenK does not matter.
 	KNN           api.KNN
 	Filters       []query.Node
@@ -168,6 +183,7 @@ type KNNReply struct {
 // IDsRequest asks for ids in ascending order.
 type IDsRequest struct {
 	Index string
+	View
 	After string // only ids above; empty: all
 	Limit int    // at most so many; 0: all
 }
@@ -182,7 +198,8 @@ type IDsReply struct {
 // ExportRequest asks for documents by id, at most MaxIDs.
 type ExportRequest struct {
 	Index string
-	IDs   []string
+	View
+	IDs []string
 }
 
 // ExportedDoc is a document as Index takes it.
@@ -200,7 +217,8 @@ type ExportReply struct {
 // HasRequest asks about ids, at most MaxIDs.
 type HasRequest struct {
 	Index string
-	IDs   []string
+	View
+	IDs []string
 }
 
 // HasReply lists those that are not there.
@@ -212,7 +230,8 @@ type HasReply struct {
 // DeleteRequest names documents to delete, at most MaxIDs. A repeated id counts once.
 type DeleteRequest struct {
 	Index string
-	IDs   []string
+	View
+	IDs []string
 }
 
 // DeleteReply tells how many were there.
@@ -224,7 +243,8 @@ type DeleteReply struct {
 // IndexRequest is one document to write.
 type IndexRequest struct {
 	Index string
-	Body  []byte // a JSON object
+	View
+	Body []byte // a JSON object
 }
 
 // IndexReply is what POST /index returns.
@@ -234,10 +254,17 @@ type IndexReply struct {
 }
 
 // BulkRequest begins a bulk load.
-type BulkRequest struct{ Index string }
+type BulkRequest struct {
+	Index string
+	View  // of it only the Epoch counts
+	// Key, if not empty, names this load, at most MaxBulkKey bytes: a load with a key that the index has taken before is not applied
+	// again, and the reply is that of the first, with Repeated. One whose key is under way is refused with api.LoadUnderWay.
+	Key string
+}
 
 // BulkReply is what POST /index/bulk returns.
 type BulkReply struct {
 	Meta
 	api.BulkReply
+	Repeated bool // the load was taken before, by its key: this is what came of it then
 }

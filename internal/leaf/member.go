@@ -1,0 +1,224 @@
+package leaf
+
+import (
+	"context"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/topology/placement"
+)
+
+// Member is a leaf that stands in a cluster: what a coordinator needs of it besides the calls of a Leaf, to give out documents, to
+// keep schemas the same, to move documents, and to hold copies against each other. A node is one; a coordinator over further nodes is
+// one too.
+type Member interface {
+	Leaf
+
+	// Fetch gives what is to be shown of chosen documents: sources, highlighted fragments, explanations.
+	Fetch(ctx context.Context, req *FetchRequest) (*FetchReply, error)
+
+	// Indexes lists the indexes, by name.
+	Indexes(ctx context.Context, req *IndexesRequest) (*IndexesReply, error)
+	// PutIndex makes an index, or adds the fields of a schema that it lacks to one that is there.
+	PutIndex(ctx context.Context, req *PutIndexRequest) (*PutIndexReply, error)
+	// DropIndex deletes an index.
+	DropIndex(ctx context.Context, req *DropIndexRequest) (*DropIndexReply, error)
+
+	// Sums gives the checksums of documents by id, or of those in a range of hashes.
+	Sums(ctx context.Context, req *SumsRequest) (*SumsReply, error)
+	// Digest gives one checksum for each of many equal ranges of hashes: the leaves of a Merkle tree over an index.
+	Digest(ctx context.Context, req *DigestRequest) (*DigestReply, error)
+	// Sync puts or deletes documents, each only if what is there has the checksum that its caller last saw. All that is applied is
+	// durable and visible when it returns.
+	Sync(ctx context.Context, req *SyncRequest) (*SyncReply, error)
+
+	// Place gives the member the shard map that it is part of, to be kept over restarts. From then on calls with a lower epoch are
+	// refused with api.StaleMap. A map with a lower epoch is refused likewise, and so is another map with the same epoch.
+	Place(ctx context.Context, req *PlaceRequest) (*PlaceReply, error)
+	// Placed returns the map that was last given; the zero reply but for Node if none was.
+	Placed(ctx context.Context) (*PlaceReply, error)
+}
+
+// Limits of the calls of a Member.
+const (
+	MaxFetch      = 10_000  // ids of a Fetch
+	MaxSync       = 1_000   // items of a Sync
+	MaxDepth      = 16      // of a Digest
+	MaxMap        = 1 << 20 // bytes of a shard map
+	MaxBulkKey    = 128     // bytes of BulkRequest.Key
+	MaxShares     = 8       // of a View
+	MaxLocalStats = 4_096   // terms of SearchReply.LocalStats; with more there are none, as if they had not been asked for
+)
+
+// View says how a call looks at an index. The zero View is the index as it is.
+type View struct {
+	// Epoch is that of the shard map that the caller goes by; 0: it goes by none, and is not checked. A member that was given a map
+	// with a higher one refuses with api.StaleMap, before any effect.
+	Epoch uint64
+	// Owned narrows the index to the documents that all of these shares own, as if the others had been deleted: no hit, total,
+	// statistic or bucket has a trace of them. While documents are moved they stand on two shards, and one of the two is to be seen.
+	Owned []placement.Share
+	// Lenient lets a query, a filter, an order, a default field name fields that the index does not have: nothing has a value
+	// there. A shard may have seen no document with a field that the whole index has.
+	Lenient bool
+}
+
+// Below is the accounting of a leaf that stands for several: a coordinator.
+type Below struct {
+	Shards      api.Shards // each shard at the bottom of the tree, once; ordinals count from 0 in the tree below this leaf
+	DocsCovered uint64     // live documents of the shards that answered
+	DocsTotal   uint64     // and of those that did not, as far as it is known
+}
+
+// Show says what is wanted of documents besides their place.
+type Show struct {
+	Source    bool
+	Fields    []string       // of the source, as api.SearchRequest.Fields; nil: all that are stored
+	Highlight *api.Highlight // nil: none
+	Explain   bool
+}
+
+// Shown is what is to be shown of one document: rendered JSON, nil where it is not asked for or not there.
+type Shown struct {
+	Missing   bool   // the document is not there (any more); of a Fetch only
+	Source    []byte // an object
+	Highlight []byte // an object: fragments by field
+	Lexical   []byte // the explanation of its score by the query
+	Vector    []byte // the explanation of its similarity
+}
+
+// FetchRequest asks what is to be shown of documents. What Show does not want needs no query, vector or statistics.
+type FetchRequest struct {
+	Index string
+	View
+	IDs           []string // at most MaxFetch
+	Show          Show
+	Query         query.Node // to highlight and explain; nil: every document
+	Filters       []query.Node
+	DefaultFields []string
+	Stats         *score.Stats // to explain with; nil: those of the shard
+	KNN           *api.KNN     // to explain; nil: none
+}
+
+// FetchReply holds what was asked for, in the order of the ids.
+type FetchReply struct {
+	Meta
+	Docs  []Shown
+	Notes []string
+	// Plan is an object that says how the query was taken, with Show.Explain, as the member explain of a search; nil if there is none.
+	Plan []byte
+}
+
+// IndexesRequest asks for the indexes.
+type IndexesRequest struct{}
+
+// IndexesReply lists indexes by name.
+type IndexesReply struct {
+	Meta    // without a snapshot
+	Indexes []api.IndexInfo
+}
+
+// PutIndexRequest declares an index.
+type PutIndexRequest struct {
+	Index  string
+	Epoch  uint64 // as View.Epoch
+	Schema string // SDL; empty: an index that infers its fields
+}
+
+// PutIndexReply describes the index as it is now.
+type PutIndexReply struct {
+	Meta
+	Made bool // it was not there before
+	Info api.IndexInfo
+}
+
+// DropIndexRequest names an index to delete.
+type DropIndexRequest struct {
+	Index string
+	Epoch uint64 // as View.Epoch
+}
+
+// DropIndexReply describes the index as it was.
+type DropIndexReply struct {
+	Meta // without a snapshot
+	Info api.IndexInfo
+}
+
+// Sum is a checksum of a document: the 128-bit xxh3 of its source as Export gives it, big-endian. The zero Sum is no document.
+type Sum [16]byte
+
+// HashRange is a range of placement.Hash, both ends included.
+type HashRange struct{ From, To uint32 }
+
+// SumsRequest asks for checksums: of IDs, at most MaxIDs, or, where Range is not nil, of the live documents with a hash in it, by id
+// ascending, at most Limit of them with an id above After.
+type SumsRequest struct {
+	Index string
+	View
+	IDs   []string
+	Range *HashRange
+	After string
+	Limit int // 1 to MaxIDs, with Range
+}
+
+// SumsReply holds checksums.
+type SumsReply struct {
+	Meta
+	IDs  []string // with Range; else nil: those of the request
+	Sums []Sum    // for each id; zero: not there
+	Next string   // the After of what follows; empty at the end
+}
+
+// DigestRequest asks for checksums over 2^Depth equal ranges of placement.Hash, Depth 0 to MaxDepth.
+type DigestRequest struct {
+	Index string
+	View
+	Depth int
+}
+
+// DigestReply holds one digest for each range, in order of hashes.
+type DigestReply struct {
+	Meta
+	Docs []uint32 // live documents in the range
+	// Sums are sums, byte by byte carried as 128-bit big-endian numbers modulo 2^128, of xxh3-128(id, 0x00, Sum) over the documents of
+	// the range: the same whatever the order and the layout.
+	Sums []Sum
+}
+
+// SyncItem is one document to be put or deleted.
+type SyncItem struct {
+	ID     string
+	Expect Sum    // what has to be there: the zero Sum for nothing
+	Body   []byte // the document as Index takes it; nil: it is deleted
+}
+
+// SyncRequest is at most MaxSync items with different ids.
+type SyncRequest struct {
+	Index string
+	View  // of it only the Epoch counts
+	Items []SyncItem
+}
+
+// SyncReply says for each item what became of it.
+type SyncReply struct {
+	Meta
+	Applied []bool
+	Sums    []Sum // of what is there now
+	// Problems holds why an item was refused for itself, such as a document that does not fit the schema; nil entries else. It is nil
+	// if there are none.
+	Problems []*api.Problem
+}
+
+// PlaceRequest is a shard map for a member to keep.
+type PlaceRequest struct {
+	Epoch uint64 // above 0
+	Map   []byte // at most MaxMap; members do not look into it
+}
+
+// PlaceReply says which map a member has.
+type PlaceReply struct {
+	Node  string // UUID of the member
+	Epoch uint64 // 0: it was given none
+	Map   []byte
+}
