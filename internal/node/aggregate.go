@@ -2,10 +2,10 @@ package node
 
 import (
 	"context"
-	"errors"
 
 	"github.com/weft-search/weft/internal/agg"
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/shard/exec"
@@ -17,41 +17,31 @@ func (x *execution) aggregate(ctx context.Context, reply *api.SearchReply) *api.
 	if len(x.req.Facets)+len(x.req.Aggs) == 0 {
 		return nil
 	}
-	defer x.watch.lap(stageAggregate)
+	defer x.watch.lap(bound.StageAggregate)
 	prob := x.collect(ctx, reply)
 	if prob != nil && prob.Code == api.Timeout && x.req.AllowPartial == api.Yes {
 		x.partial, prob = true, nil
 		reply.Facets, reply.Aggs = nil, nil
-		x.note("timeout_ms passed before the facets and aggregations were made; the reply has none")
+		x.rank.notes.Add(bound.NoteNoAggs)
 	}
 	return prob
 }
 
 // wanted is a list of aggregations under way.
 type wanted struct {
-	param string
-	plan  *agg.Plan
+	*bound.Aggregations
 	state *agg.State
 	bytes int64        // that the state has asked for
 	sets  []*documents // of the plan's filters
 }
 
-// bindAggs holds aggregations against the schema. Errors are *api.Problem, of the parameter, or others.
-func (v *view) bindAggs(param string, specs []agg.Spec, o agg.Options) (*wanted, error) {
-	o.StateBytes = int(v.node.cfg.Limits.AggBytes)
-	plan, err := agg.Bind(specs, v.sch, o)
-	if err != nil {
-		return nil, aggError(param, err)
-	}
-	return &wanted{param: param, plan: plan, state: plan.NewState()}, nil
+func want(a *bound.Aggregations) *wanted {
+	return &wanted{Aggregations: a, state: a.Plan.NewState()}
 }
 
-// aggError is an error of package agg as a problem with a parameter, if it is one.
-func aggError(param string, err error) error {
-	if prob := api.AggProblem(param, err); prob != nil {
-		return prob
-	}
-	return err
+// aggOptions are the bounds of aggregations.
+func (n *Node) aggOptions() agg.Options {
+	return agg.Options{StateBytes: int(n.cfg.Limits.AggBytes)}
 }
 
 // chargeAggs charges what the states of all lists take together, as they grow.
@@ -71,8 +61,8 @@ func (v *view) chargeAggs(lists []*wanted) {
 // fill collects the documents into the states of all lists. op is the operator of query strings inside of aggregations.
 func (v *view) fill(ctx context.Context, lists []*wanted, docs *documents, op query.Op) error {
 	for _, w := range lists {
-		for _, e := range w.plan.Filters() {
-			filter, prob := api.ParseFilter(w.param, &e, op)
+		for _, e := range w.Plan.Filters() {
+			filter, prob := api.ParseFilter(w.Param, &e, op)
 			if prob != nil {
 				return prob
 			}
@@ -90,7 +80,7 @@ func (v *view) fill(ctx context.Context, lists []*wanted, docs *documents, op qu
 		}
 		for _, w := range lists {
 			if err := w.state.Collect(ctx, &aggLeaf{l, li, w.sets}, words, all); err != nil {
-				return aggError(w.param, err)
+				return bound.AggError(w.Param, err)
 			}
 		}
 		if err := l.Err(); err != nil {
@@ -101,24 +91,15 @@ func (v *view) fill(ctx context.Context, lists []*wanted, docs *documents, op qu
 }
 
 func (x *execution) collect(ctx context.Context, reply *api.SearchReply) *api.Problem {
-	var lists []*wanted
-	var facets, aggs *wanted
-	if len(x.req.Facets) > 0 {
-		specs, err := agg.Facets(x.req.Facets)
-		if err != nil {
-			return x.node.problem(ctx, aggError("facets", err))
-		}
-		if facets, err = x.bindAggs("facets", specs, agg.Options{}); err != nil {
-			return x.node.problem(ctx, err)
-		}
-		lists = append(lists, facets)
+	facets, aggs, err := bound.BindAggregations(x.req, x.sch, x.node.aggOptions())
+	if err != nil {
+		return x.node.problem(ctx, err)
 	}
-	if len(x.req.Aggs) > 0 {
-		var err error
-		if aggs, err = x.bindAggs("aggs", x.req.Aggs, agg.Options{}); err != nil {
-			return x.node.problem(ctx, err)
+	var lists []*wanted
+	for _, a := range []*bound.Aggregations{facets, aggs} {
+		if a != nil {
+			lists = append(lists, want(a))
 		}
-		lists = append(lists, aggs)
 	}
 	x.chargeAggs(lists)
 	docs, err := x.matching(ctx)
@@ -128,39 +109,35 @@ func (x *execution) collect(ctx context.Context, reply *api.SearchReply) *api.Pr
 	if err != nil {
 		return x.placed(ctx, err)
 	}
-	var prob *api.Problem
-	if facets != nil {
-		if reply.Facets, prob = x.print(ctx, facets, agg.Results.AppendFacets, 0); prob != nil {
+	for _, w := range lists {
+		out, prob := x.print(ctx, w, len(reply.Facets))
+		if prob != nil {
 			return prob
 		}
-	}
-	if aggs != nil {
-		if reply.Aggs, prob = x.print(ctx, aggs, agg.Results.AppendJSON, len(reply.Facets)); prob != nil {
-			return prob
+		if w.Aggregations == facets {
+			reply.Facets = out
+		} else {
+			reply.Aggs = out
 		}
 	}
 	return nil
 }
 
 // print renders answers for a reply that has taken before bytes of them already.
-func (x *execution) print(ctx context.Context, w *wanted, printed func(r agg.Results, b []byte, o agg.Printing) ([]byte, error), before int) ([]byte, *api.Problem) {
-	most := x.node.cfg.Limits.ReplyBytes
-	out, err := printed(w.state.Finish(), nil, agg.Printing{
-		Limit: max(1, int(most)-before), // 0 would be no limit
-		Check: func(answers, besides int) error {
+func (x *execution) print(ctx context.Context, w *wanted, before int) ([]byte, *api.Problem) {
+	out, err := w.Print(w.state.Finish(), bound.Printing{
+		Most: x.node.cfg.Limits.ReplyBytes, Before: before,
+		Room: func(answers, besides int64) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if err := x.aggRoom(ctx, x.aggUsed+int64(besides)); err != nil {
+			if err := x.aggRoom(ctx, x.aggUsed+besides); err != nil {
 				return err
 			}
-			return x.printing.grow(x.node.memory, int64(before+answers))
+			return x.printing.grow(x.node.memory, answers)
 		},
 	})
-	switch {
-	case errors.Is(err, agg.ErrTooLong):
-		return nil, api.NewProblem(api.ReplyTooLarge, w.param+": facets and aggregations are longer than the reply may be; ask for fewer buckets").On(w.param).Within(most)
-	case err != nil:
+	if err != nil {
 		return nil, x.node.problem(ctx, err)
 	}
 	return out, nil
@@ -195,9 +172,9 @@ func (d *documents) of(li int) (words []uint64, all bool) {
 
 // matching is the set that aggregations are made over.
 func (x *execution) matching(ctx context.Context) (*documents, error) {
-	if x.req.KNN == nil || !x.everything {
-		q := x.root
-		if x.everything {
+	if x.req.KNN == nil || !x.query.Everything {
+		q := x.query.Root
+		if x.query.Everything {
 			q = nil
 		}
 		return x.match(ctx, q, x.req.Filters)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/shard/exec"
 )
 
@@ -42,9 +43,9 @@ func (m *replyMemory) release() {
 
 // fetch reads the sources of the hits; a nil entry is a document whose source is not kept or not asked for. The memory is the
 // caller's to release, also after an error.
-func (n *Node) fetch(ctx context.Context, leaves []exec.Leaf, hits []exec.Hit, pick selector) ([][]byte, *replyMemory, *api.Problem) {
+func (n *Node) fetch(ctx context.Context, leaves []exec.Leaf, hits []exec.Hit, pick bound.Selector) ([][]byte, *replyMemory, *api.Problem) {
 	sources, held := make([][]byte, len(hits)), &replyMemory{}
-	if pick.mode == pickNothing {
+	if pick.Nothing() {
 		return sources, held, nil
 	}
 	var buf []byte
@@ -63,14 +64,13 @@ func (n *Node) fetch(ctx context.Context, leaves []exec.Leaf, hits []exec.Hit, p
 		}
 		buf = out
 		if most := n.cfg.Limits.ReplyBytes; int64(len(buf)) > most {
-			return nil, held, api.NewProblem(api.ReplyTooLarge, fmt.Sprintf("the sources of the hits are longer than %d bytes; ask for fewer hits, or for no more than you need with fields",
-				most)).On("limit").Within(most)
+			return nil, held, bound.LongSources(most)
 		}
 		if err := held.grow(n.memory, int64(len(buf))); err != nil {
 			return nil, held, n.problem(ctx, err)
 		}
 		src := buf[from:len(buf):len(buf)]
-		if src, err = pick.apply(src); err != nil {
+		if src, err = pick.Apply(src); err != nil {
 			return nil, held, n.problem(ctx, fmt.Errorf("filter source of a hit: %w", err))
 		}
 		sources[i] = src

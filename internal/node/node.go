@@ -22,6 +22,7 @@ import (
 
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
@@ -142,8 +143,8 @@ func (n *Node) resolveMetrics() {
 			n.refused[code] = m.Refused(string(code))
 		}
 	}
-	n.stages = make(map[string]obs.Histogram, len(searchStages))
-	for _, s := range searchStages {
+	n.stages = make(map[string]obs.Histogram, len(bound.Stages()))
+	for _, s := range bound.Stages() {
 		n.stages[s] = m.Stage(s)
 	}
 	for op, name := range leafRoutes {

@@ -4,9 +4,8 @@ import (
 	"strconv"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/shard/exec"
-	"github.com/weft-search/weft/internal/shard/knn"
-	"github.com/weft-search/weft/internal/vector"
 )
 
 // profile renders the statistics that the scores were made with, and how each part of the index was searched.
@@ -20,7 +19,7 @@ func (x *execution) profile() []byte {
 	b = append(api.AppendStatistics(b, x.stats), '}')
 	if x.rank.plan != nil {
 		b = append(b, `,"knn":`...)
-		b = appendPlan(b, x.rank.plan)
+		b = bound.AppendPlan(b, x.rank.plan)
 	}
 	if len(x.trace.Leaves) > 0 {
 		b = append(b, `,"search":[`...)
@@ -74,54 +73,4 @@ func appendTrace(b []byte, t *exec.LeafTrace) []byte {
 		b = append(b, '}')
 	}
 	return append(b, "]}"...)
-}
-
-func appendPlan(b []byte, p *knn.Plan) []byte {
-	b = append(b, `{"path":`...)
-	b = api.AppendString(b, string(p.Path))
-	b = append(b, `,"docs":`...)
-	b = strconv.AppendUint(b, p.Docs, 10)
-	b = append(b, `,"matching":`...)
-	b = strconv.AppendUint(b, p.Matching, 10)
-	b = append(b, `,"selectivity":`...)
-	b = strconv.AppendFloat(b, p.Selectivity, 'g', -1, 64)
-	b = append(b, `,"approximate":`...)
-	b = strconv.AppendBool(b, p.Approximate)
-	b = appendWork(b, p.Work)
-	b = append(b, `,"leaves":[`...)
-	for i := range p.Leaves {
-		l := &p.Leaves[i]
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, `{"path":`...)
-		b = api.AppendString(b, string(l.Path))
-		b = append(b, `,"docs":`...)
-		b = strconv.AppendUint(b, uint64(l.Docs), 10)
-		b = append(b, `,"matching":`...)
-		b = strconv.AppendUint(b, uint64(l.Matching), 10)
-		b = append(b, `,"vectors":`...)
-		b = strconv.AppendInt(b, int64(l.Vectors), 10)
-		b = append(b, `,"estimate":`...)
-		b = strconv.AppendUint(b, l.Estimate, 10)
-		b = append(b, `,"scan_cost":`...)
-		b = strconv.AppendFloat(b, l.ScanCost, 'f', 0, 64)
-		b = append(b, `,"graph_cost":`...)
-		b = strconv.AppendFloat(b, l.GraphCost, 'f', 0, 64)
-		b = append(b, `,"approximate":`...)
-		b = strconv.AppendBool(b, l.Approximate)
-		b = appendWork(b, l.Work)
-		b = append(b, '}')
-	}
-	return append(b, "]}"...)
-}
-
-func appendWork(b []byte, w vector.Work) []byte {
-	b = append(b, `,"work":{"visited":`...)
-	b = strconv.AppendUint(b, w.Visited, 10)
-	b = append(b, `,"distances":`...)
-	b = strconv.AppendUint(b, w.Distances, 10)
-	b = append(b, `,"rescored":`...)
-	b = strconv.AppendUint(b, w.Rescored, 10)
-	return append(b, '}')
 }

@@ -7,26 +7,8 @@ import (
 	"time"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 )
-
-// Stages of a search, in order. Their times add up to the whole.
-const (
-	stageParse      = "parse"      // reading the request and the query string
-	stageQueue      = "queue"      // waiting for a place
-	stageStatistics = "statistics" // only with profile=true, else part of search
-	stageSearch     = "search"     // the lexical ranking
-	stageKNN        = "knn"        // the vector ranking
-	stageFuse       = "fuse"       // making one ranking of two
-	stageAggregate  = "aggregate"  // facets and aggregations
-	stageFetch      = "fetch"      // reading sources
-	stageHighlight  = "highlight"
-	stageExplain    = "explain"
-	stageRender     = "render"
-)
-
-var searchStages = []string{
-	stageParse, stageQueue, stageStatistics, stageSearch, stageKNN, stageFuse, stageAggregate, stageFetch, stageHighlight, stageExplain, stageRender,
-}
 
 // stopwatch splits the time of a call into stages that add up to it.
 type stopwatch struct {
@@ -47,7 +29,7 @@ func (s *stopwatch) lap(stage string) {
 // waited counts time that passed in the stage that is under way as time in the queue, which is an earlier stage.
 func (s *stopwatch) waited(d time.Duration) {
 	for i := range s.laps {
-		if s.laps[i].Stage == stageQueue {
+		if s.laps[i].Stage == bound.StageQueue {
 			s.laps[i].Micros += api.Micros(d)
 			s.last += api.Micros(d)
 			s.queued += api.Micros(d)
@@ -93,7 +75,7 @@ func (n *Node) searchBody(c *call) *api.Problem {
 
 // runSearch answers a search. Its deadline counts from the first byte of the request.
 func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
-	watch := &stopwatch{start: c.start, laps: make([]api.Timing, 0, len(searchStages))}
+	watch := &stopwatch{start: c.start, laps: make([]api.Timing, 0, len(bound.Stages()))}
 	ctx := c.ctx
 	if req.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -104,7 +86,7 @@ func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
 	if err != nil {
 		return n.problem(ctx, err)
 	}
-	watch.lap(stageParse)
+	watch.lap(bound.StageParse)
 
 	place, err := n.searches.Enter(ctx, 1)
 	if err != nil {
@@ -116,7 +98,7 @@ func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
 		return n.problem(ctx, err)
 	}
 	defer r.release()
-	watch.lap(stageQueue)
+	watch.lap(bound.StageQueue)
 
 	defer x.release()
 	reply, prob := x.run(ctx, r.lease.index, r.snap)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 )
 
 // TestBadSearches walks what a caller can get wrong about the fields of an index: each problem names the field and, where there is
@@ -74,7 +75,7 @@ func TestBadSearches(t *testing.T) {
 		{"highlight=n", api.InvalidField, "n", none},
 		{"after=zzz", api.InvalidCursor, "after", none},
 		{"limit=10000&offset=1", api.InvalidParameter, "offset", 10_000},
-		{"explain=true&limit=101", api.InvalidParameter, "limit", maxExplained},
+		{"explain=true&limit=101", api.InvalidParameter, "limit", bound.MaxExplained},
 	} {
 		for _, params := range []string{"index=m&" + tt.params} {
 			p := m.do("GET", "/search?"+params, "", "").problem(400, tt.code)

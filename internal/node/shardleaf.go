@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/serve"
@@ -199,7 +200,7 @@ func (c *leafCall) read(gate *admit.Gate) (*view, error) {
 		return nil, err
 	}
 	c.ctx, c.reading = ctx, r
-	c.watch.lap(stageQueue)
+	c.watch.lap(bound.StageQueue)
 	c.view.node, c.view.watch = c.node, c.watch
 	if err := c.view.show(r.lease.index, r.snap); err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/score"
@@ -316,7 +317,7 @@ func TestLeafMeasuresWhatItsReaderTakes(t *testing.T) {
 	if len(stages) != len(reply.Timings) || stages[stageSend] < pause.Microseconds() || reply.Micros() < stages[stageSend] {
 		t.Errorf("%v", reply.Timings)
 	}
-	if _, ok := stages[stageQueue]; !ok {
+	if _, ok := stages[bound.StageQueue]; !ok {
 		t.Errorf("no queue in %v", reply.Timings)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-search/weft/internal/agg"
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
@@ -109,7 +110,7 @@ func (c *leafCall) search(v *view, req *leaf.SearchRequest) (*leaf.SearchReply, 
 	if err != nil {
 		return nil, err
 	}
-	if prob := checkScores(res.Hits); prob != nil {
+	if prob := bound.CheckScores(res.Hits); prob != nil {
 		return nil, prob
 	}
 	reply := &leaf.SearchReply{
@@ -143,7 +144,7 @@ func (c *leafCall) search(v *view, req *leaf.SearchRequest) (*leaf.SearchReply, 
 	if req.Stats == nil && res.Scored && len(res.Hits) > 0 {
 		approximate = append(approximate, leaf.ApproximateLocal)
 	}
-	reply.Meta = c.meta(stageSearch, approximate...)
+	reply.Meta = c.meta(bound.StageSearch, approximate...)
 	return reply, nil
 }
 
@@ -176,7 +177,7 @@ func (l *shardLeaf) Stats(ctx context.Context, req *leaf.StatsRequest) (*leaf.St
 			maps.Copy(stats.Fields, more.Fields)
 			maps.Copy(stats.DF, more.DF)
 		}
-		return &leaf.StatsReply{Meta: c.meta(stageStatistics), Stats: *stats}, nil
+		return &leaf.StatsReply{Meta: c.meta(bound.StageStatistics), Stats: *stats}, nil
 	})
 }
 
@@ -248,7 +249,7 @@ func (c *leafCall) nearest(v *view, req *leaf.KNNRequest) (*leaf.KNNReply, error
 	if prob := v.checkDefaultFields(); prob != nil {
 		return nil, prob
 	}
-	if prob := v.checkVector(&req.KNN); prob != nil {
+	if prob := bound.CheckVector(v.sch, &req.KNN); prob != nil {
 		return nil, prob
 	}
 	if err := v.chargeFilters(len(req.Filters)); err != nil {
@@ -258,7 +259,7 @@ func (c *leafCall) nearest(v *view, req *leaf.KNNRequest) (*leaf.KNNReply, error
 	if err != nil {
 		return nil, err
 	}
-	if prob := checkScores(hits); prob != nil {
+	if prob := bound.CheckScores(hits); prob != nil {
 		return nil, prob
 	}
 	reply := &leaf.KNNReply{Hits: make([]leaf.Neighbour, len(hits)), Docs: v.snap.Docs(), Partial: v.partial}
@@ -272,7 +273,7 @@ func (c *leafCall) nearest(v *view, req *leaf.KNNRequest) (*leaf.KNNReply, error
 	if v.partial {
 		approximate = append(approximate, leaf.ApproximateTime)
 	}
-	reply.Meta = c.meta(stageKNN, approximate...)
+	reply.Meta = c.meta(bound.StageKNN, approximate...)
 	return reply, nil
 }
 
@@ -307,10 +308,13 @@ func (c *leafCall) aggregate(v *view, req *leaf.AggregateRequest) (*leaf.Aggrega
 	if prob != nil {
 		return nil, prob
 	}
-	w, err := v.bindAggs("aggs", agg.Unplaced(req.Specs), agg.Options{AllowUnknown: true})
+	o := c.node.aggOptions()
+	o.AllowUnknown = true
+	aggs, err := bound.BindAggs(agg.Unplaced(req.Specs), v.sch, o)
 	if err != nil {
 		return nil, err
 	}
+	w := want(aggs)
 	lists := []*wanted{w}
 	v.chargeAggs(lists)
 	if err := v.chargeFilters(len(req.Filters)); err != nil {
@@ -331,7 +335,7 @@ func (c *leafCall) aggregate(v *view, req *leaf.AggregateRequest) (*leaf.Aggrega
 	if w.state.Estimated() {
 		approximate = append(approximate, leaf.ApproximateDistinct)
 	}
-	reply.Meta = c.meta(stageAggregate, approximate...)
+	reply.Meta = c.meta(bound.StageAggregate, approximate...)
 	return reply, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/serve"
 )
@@ -34,7 +35,7 @@ func (l *shardLeaf) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (*l
 		if err := c.enter(c.node.writes); err != nil {
 			return nil, err
 		}
-		c.watch.lap(stageQueue)
+		c.watch.lap(bound.StageQueue)
 		// As many ids as there may be fit into one batch of a shard, however long they are.
 		deleted, after, err := c.node.deleteDocuments(c.ctx, c.name, ids)
 		if err != nil {
@@ -67,7 +68,7 @@ func (l *shardLeaf) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.In
 		}
 		defer leave()
 		serve.Begun(c.ctx)
-		c.watch.lap(stageQueue)
+		c.watch.lap(bound.StageQueue)
 		reply, after, prob := n.writeDocument(c.ctx, c.name, req.Body)
 		if prob != nil {
 			return nil, prob
@@ -86,7 +87,7 @@ func (l *shardLeaf) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Rea
 		if err := c.enter(c.node.bulks); err != nil {
 			return nil, err
 		}
-		c.watch.lap(stageQueue)
+		c.watch.lap(bound.StageQueue)
 		load, prob := c.node.load(c.ctx, c.name, c.watch.start, false, func(ctx context.Context) (io.Reader, func()) { return &boundReader{ctx, body}, func() {} })
 		if prob != nil {
 			return nil, prob

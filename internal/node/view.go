@@ -3,11 +3,11 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
@@ -121,23 +121,14 @@ func (v *view) tolerate(err error) bool {
 
 // checkDefaultFields checks the fields that the call wants searched.
 func (v *view) checkDefaultFields() *api.Problem {
-	for _, name := range v.defaultFields {
-		f, ok := v.sch.Lookup(name)
-		if !ok {
-			return unknownField(name, "default_fields")
-		}
-		if v.sch.Fields[f].Type != schema.Text || !v.sch.Fields[f].Indexed {
-			return &api.Problem{Code: api.FieldNotSearchable, Field: name, Detail: fmt.Sprintf("default_fields: field %q has no text index", name)}
-		}
-	}
-	return nil
+	return bound.CheckDefaultFields(v.sch, v.defaultFields)
 }
 
 // search ranks by a query. Query, filters and what is wanted are the caller's to set in r.
 func (v *view) search(ctx context.Context, r exec.Request) (*exec.Result, error) {
 	r.Stats, r.DefaultFields, r.Cache, r.Trace, r.AllowPartial = v.stats, v.defaultFields, v.node.filters, v.trace, v.allowPartial
 	res, err := exec.Search(ctx, v.leaves, v.sch, v.analyzers, r)
-	v.watch.lap(stageSearch)
+	v.watch.lap(bound.StageSearch)
 	if err != nil {
 		if !v.tolerate(err) {
 			return nil, err
@@ -146,15 +137,6 @@ func (v *view) search(ctx context.Context, r exec.Request) (*exec.Result, error)
 	}
 	v.partial = v.partial || res.Partial
 	return res, nil
-}
-
-// checkVector compares the length of a query vector with that of the field; whatever else there is to its vectors, package knn knows.
-func (v *view) checkVector(q *api.KNN) *api.Problem {
-	f, ok := v.sch.Lookup(q.Field)
-	if !ok {
-		return unknownField(q.Field, "knn")
-	}
-	return checkLength(&v.sch.Fields[f], q)
 }
 
 // vectorRequest is a vector search for k neighbours.
@@ -169,7 +151,7 @@ func (v *view) vectorRequest(q *api.KNN, k int, filters []query.Node) knn.Reques
 // nearest runs a vector search. The plan is nil when the time was over before there was one.
 func (v *view) nearest(ctx context.Context, r knn.Request) ([]exec.Hit, *knn.Plan, error) {
 	res, err := knn.Search(ctx, v.leaves, v.sch, v.analyzers, r)
-	v.watch.lap(stageKNN)
+	v.watch.lap(bound.StageKNN)
 	if err != nil {
 		if !v.tolerate(err) {
 			return nil, nil, err

@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/schema/jsondoc"
@@ -172,7 +173,7 @@ func (n *Node) getDocument(c *call) *api.Problem {
 	defer snap.Release()
 	source, ok, err := snap.Get(id)
 	if err == nil && source != nil {
-		source, err = storedOnly(snap.Schema()).apply(source)
+		source, err = bound.StoredOnly(snap.Schema()).Apply(source)
 	}
 	if err != nil {
 		return n.problem(c.ctx, err)
