@@ -95,6 +95,7 @@ const (
 	identityFile = "node.json"
 	lockFile     = "LOCK"
 	catalogFile  = "catalog.json"
+	placedFile   = "placed.json"
 	indexesDir   = "indexes"
 )
 

@@ -36,6 +36,8 @@ type Node struct {
 	dir  *dataDir
 	self identity
 
+	placed placed // the shard map that the node is part of
+
 	catalog catalog
 	// openEngine opens the shard of an index: the seam at which tests make the engine fail.
 	openEngine func(ctx context.Context, cfg shard.Config) (engine, error)
@@ -127,7 +129,12 @@ func New(cfg Config) (*Node, error) {
 	n.drain.idle = make(chan struct{})
 	n.servers.done = make(chan struct{})
 	n.resolveMetrics()
-	if err := n.catalog.load(); err != nil {
+	n.placed.dir = dir
+	err = n.placed.load()
+	if err == nil {
+		err = n.catalog.load()
+	}
+	if err != nil {
 		n.cancel(err)
 		return nil, errors.Join(err, dir.release())
 	}

@@ -17,7 +17,7 @@ import (
 // IDs implements leaf.Leaf. The call holds a place among the scans and its snapshot until page has taken everything: how long page
 // may take is bounded by who calls.
 func (l *shardLeaf) IDs(ctx context.Context, req *leaf.IDsRequest, page func(ids []string) error) (*leaf.IDsReply, error) {
-	return callLeaf(ctx, l, opIDs, req.Index, func(c *leafCall) (*leaf.IDsReply, error) {
+	return callLeaf(ctx, l, opIDs, req.Index, req.View, func(c *leafCall) (*leaf.IDsReply, error) {
 		if req.Limit < 0 {
 			return nil, api.NewProblem(api.InvalidParameter, fmt.Sprintf("limit: it is a number from 0, which means all, on (got %d)", req.Limit)).On("limit")
 		}
@@ -278,7 +278,7 @@ func (s *idScan) down(i int) {
 
 // Export implements leaf.Leaf. A document that takes more than chargeFrom is charged while each has it.
 func (l *shardLeaf) Export(ctx context.Context, req *leaf.ExportRequest, each func(doc leaf.ExportedDoc) error) (*leaf.ExportReply, error) {
-	return callLeaf(ctx, l, opExport, req.Index, func(c *leafCall) (*leaf.ExportReply, error) {
+	return callLeaf(ctx, l, opExport, req.Index, req.View, func(c *leafCall) (*leaf.ExportReply, error) {
 		if len(req.IDs) > leaf.MaxIDs {
 			return nil, tooMany("ids", len(req.IDs), leaf.MaxIDs)
 		}
@@ -333,7 +333,7 @@ func (c *leafCall) export(v *view, id string, each func(doc leaf.ExportedDoc) er
 
 // Has implements leaf.Leaf.
 func (l *shardLeaf) Has(ctx context.Context, req *leaf.HasRequest) (*leaf.HasReply, error) {
-	return callLeaf(ctx, l, opHas, req.Index, func(c *leafCall) (*leaf.HasReply, error) {
+	return callLeaf(ctx, l, opHas, req.Index, req.View, func(c *leafCall) (*leaf.HasReply, error) {
 		if len(req.IDs) > leaf.MaxIDs {
 			return nil, tooMany("ids", len(req.IDs), leaf.MaxIDs)
 		}

@@ -24,7 +24,7 @@ const (
 	stageWrite = "write" // until what was written is durable and visible
 )
 
-// leafOp is a method of leaf.Leaf.
+// leafOp is a method of leaf.Member.
 type leafOp uint8
 
 const (
@@ -41,6 +41,15 @@ const (
 	opDeleteMany
 	opIndex
 	opBulk
+	opFetch
+	opIndexes
+	opPutIndex
+	opDropIndex
+	opSums
+	opDigest
+	opSync
+	opPlace
+	opPlaced
 	leafOps
 )
 
@@ -48,6 +57,16 @@ const (
 var leafRoutes = [leafOps]string{
 	"ping", "info", "docs", "search", "stats", "agg", "knn", "ids", "export", "has",
 	"delete_many", "index", "bulk",
+	"fetch", "indexes", "put_index", "drop_index", "sums", "digest", "sync", "place", "placed",
+}
+
+// writes tells whether a call changes what an index holds, or which indexes there are.
+func (op leafOp) writes() bool {
+	switch op {
+	case opDeleteMany, opIndex, opBulk, opPutIndex, opDropIndex, opSync:
+		return true
+	}
+	return false
 }
 
 // shardLeaf is the node as a leaf of a serving tree.
@@ -76,14 +95,15 @@ type leafCall struct {
 	node    *Node
 	ctx     context.Context // of the call; ends with the leaf and, once it is read, the index too
 	name    string          // of the index
+	asked   leaf.View       // how the call looks at it
 	watch   *stopwatch
 	reading *reading // nil until the index is read
 	view    view
 	place   *admit.Place // nil until the call is admitted
 }
 
-// callLeaf runs one call from its arrival to its answer.
-func callLeaf[R any](ctx context.Context, l *shardLeaf, op leafOp, index string, run func(c *leafCall) (*R, error)) (reply *R, err error) {
+// callLeaf runs one call from its arrival to its answer. Whoever goes by an older shard map than the node is refused before run.
+func callLeaf[R any](ctx context.Context, l *shardLeaf, op leafOp, index string, asked leaf.View, run func(c *leafCall) (*R, error)) (reply *R, err error) {
 	n := l.node
 	seen := n.leafRoutes[op].Begin()
 	id := obs.AcceptRequestID(obs.RequestID(ctx))
@@ -105,7 +125,7 @@ func callLeaf[R any](ctx context.Context, l *shardLeaf, op leafOp, index string,
 	unhook := context.AfterFunc(l.closed, func() { cancel(leaf.ErrClosed) })
 	defer unhook()
 
-	c := &leafCall{node: n, ctx: ctx, name: index, watch: &stopwatch{start: seen.Start()}}
+	c := &leafCall{node: n, ctx: ctx, name: index, asked: asked, watch: &stopwatch{start: seen.Start()}}
 	defer c.release()
 	switch {
 	case caller.Err() != nil:
@@ -116,6 +136,11 @@ func callLeaf[R any](ctx context.Context, l *shardLeaf, op leafOp, index string,
 		err = errClosing
 	default:
 		defer n.drain.leave()
+		var done func()
+		if done, err = n.placed.enter(asked.Epoch, op.writes()); err != nil {
+			break
+		}
+		defer done()
 		if reply, err = run(c); err == nil {
 			return reply, nil
 		}
@@ -201,7 +226,7 @@ func (c *leafCall) read(gate *admit.Gate) (*view, error) {
 	}
 	c.ctx, c.reading = ctx, r
 	c.watch.lap(bound.StageQueue)
-	c.view.node, c.view.watch = c.node, c.watch
+	c.view.node, c.view.watch, c.view.lenient = c.node, c.watch, c.asked.Lenient
 	if err := c.view.show(r.lease.index, r.snap); err != nil {
 		return nil, err
 	}
@@ -268,7 +293,7 @@ func outside(field string, have, most int) *api.Problem {
 
 // Ping implements leaf.Leaf. A node that is closing does not answer.
 func (l *shardLeaf) Ping(ctx context.Context) (*leaf.PingReply, error) {
-	return callLeaf(ctx, l, opPing, "", func(c *leafCall) (*leaf.PingReply, error) {
+	return callLeaf(ctx, l, opPing, "", leaf.View{}, func(c *leafCall) (*leaf.PingReply, error) {
 		serve.Begun(c.ctx)
 		return &leaf.PingReply{Node: c.node.self.ID}, nil
 	})
@@ -276,7 +301,7 @@ func (l *shardLeaf) Ping(ctx context.Context) (*leaf.PingReply, error) {
 
 // Info implements leaf.Leaf.
 func (l *shardLeaf) Info(ctx context.Context, req *leaf.InfoRequest) (*leaf.InfoReply, error) {
-	return callLeaf(ctx, l, opInfo, req.Index, func(c *leafCall) (*leaf.InfoReply, error) {
+	return callLeaf(ctx, l, opInfo, req.Index, leaf.View{}, func(c *leafCall) (*leaf.InfoReply, error) {
 		if _, err := c.read(nil); err != nil {
 			return nil, err
 		}
@@ -288,7 +313,7 @@ func (l *shardLeaf) Info(ctx context.Context, req *leaf.InfoRequest) (*leaf.Info
 
 // Docs implements leaf.Leaf.
 func (l *shardLeaf) Docs(ctx context.Context, req *leaf.DocsRequest) (*leaf.DocsReply, error) {
-	return callLeaf(ctx, l, opDocs, req.Index, func(c *leafCall) (*leaf.DocsReply, error) {
+	return callLeaf(ctx, l, opDocs, req.Index, req.View, func(c *leafCall) (*leaf.DocsReply, error) {
 		v, err := c.read(nil)
 		if err != nil {
 			return nil, err

@@ -72,7 +72,7 @@ func everythingIf(q query.Node) query.Node {
 
 // Search implements leaf.Leaf.
 func (l *shardLeaf) Search(ctx context.Context, req *leaf.SearchRequest) (*leaf.SearchReply, error) {
-	return callLeaf(ctx, l, opSearch, req.Index, func(c *leafCall) (*leaf.SearchReply, error) {
+	return callLeaf(ctx, l, opSearch, req.Index, req.View, func(c *leafCall) (*leaf.SearchReply, error) {
 		if req.Limit < 0 || req.Limit > exec.MaxWindow {
 			return nil, outside("limit", req.Limit, exec.MaxWindow)
 		}
@@ -150,7 +150,7 @@ func (c *leafCall) search(v *view, req *leaf.SearchRequest) (*leaf.SearchReply, 
 
 // Stats implements leaf.Leaf.
 func (l *shardLeaf) Stats(ctx context.Context, req *leaf.StatsRequest) (*leaf.StatsReply, error) {
-	return callLeaf(ctx, l, opStats, req.Index, func(c *leafCall) (*leaf.StatsReply, error) {
+	return callLeaf(ctx, l, opStats, req.Index, req.View, func(c *leafCall) (*leaf.StatsReply, error) {
 		if len(req.Terms) > leaf.MaxTerms {
 			return nil, tooMany("terms", len(req.Terms), leaf.MaxTerms)
 		}
@@ -223,7 +223,7 @@ func (v *view) termStats(ctx context.Context, terms []score.Term) (*score.Stats,
 
 // KNN implements leaf.Leaf.
 func (l *shardLeaf) KNN(ctx context.Context, req *leaf.KNNRequest) (*leaf.KNNReply, error) {
-	return callLeaf(ctx, l, opKNN, req.Index, func(c *leafCall) (*leaf.KNNReply, error) {
+	return callLeaf(ctx, l, opKNN, req.Index, req.View, func(c *leafCall) (*leaf.KNNReply, error) {
 		q := &req.KNN
 		if q.K < 0 || q.K > knn.MaxK {
 			return nil, outside("k", q.K, knn.MaxK)
@@ -279,7 +279,7 @@ func (c *leafCall) nearest(v *view, req *leaf.KNNRequest) (*leaf.KNNReply, error
 
 // Aggregate implements leaf.Leaf.
 func (l *shardLeaf) Aggregate(ctx context.Context, req *leaf.AggregateRequest) (*leaf.AggregateReply, error) {
-	return callLeaf(ctx, l, opAggregate, req.Index, func(c *leafCall) (*leaf.AggregateReply, error) {
+	return callLeaf(ctx, l, opAggregate, req.Index, req.View, func(c *leafCall) (*leaf.AggregateReply, error) {
 		if len(req.Values) > leaf.MaxValues {
 			return nil, tooMany("values", len(req.Values), leaf.MaxValues)
 		}

@@ -13,7 +13,7 @@ import (
 
 // DeleteMany implements leaf.Leaf.
 func (l *shardLeaf) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (*leaf.DeleteReply, error) {
-	return callLeaf(ctx, l, opDeleteMany, req.Index, func(c *leafCall) (*leaf.DeleteReply, error) {
+	return callLeaf(ctx, l, opDeleteMany, req.Index, req.View, func(c *leafCall) (*leaf.DeleteReply, error) {
 		if len(req.IDs) > leaf.MaxIDs {
 			return nil, tooMany("ids", len(req.IDs), leaf.MaxIDs)
 		}
@@ -47,7 +47,7 @@ func (l *shardLeaf) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (*l
 
 // Index implements leaf.Leaf.
 func (l *shardLeaf) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.IndexReply, error) {
-	return callLeaf(ctx, l, opIndex, req.Index, func(c *leafCall) (*leaf.IndexReply, error) {
+	return callLeaf(ctx, l, opIndex, req.Index, req.View, func(c *leafCall) (*leaf.IndexReply, error) {
 		if prob := c.index(); prob != nil {
 			return nil, prob
 		}
@@ -80,7 +80,7 @@ func (l *shardLeaf) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.In
 // Bulk implements leaf.Leaf. How long the stream may stand still is bounded by who calls, as far as it is not room in a memtable that
 // it waits for.
 func (l *shardLeaf) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Reader) (*leaf.BulkReply, error) {
-	return callLeaf(ctx, l, opBulk, req.Index, func(c *leafCall) (*leaf.BulkReply, error) {
+	return callLeaf(ctx, l, opBulk, req.Index, req.View, func(c *leafCall) (*leaf.BulkReply, error) {
 		if prob := c.index(); prob != nil {
 			return nil, prob
 		}

@@ -51,6 +51,7 @@ type view struct {
 	analyzers exec.Analyzers
 
 	defaultFields []string     // searched by words without a field; nil: those of the index
+	lenient       bool         // fields that the index does not have are such that nothing has a value in
 	allowPartial  bool         // what was reached when the time is over is an answer
 	stats         *score.Stats // to score with; nil: those of the leaves
 	trace         *exec.Trace  // nil: not wanted
