@@ -196,6 +196,34 @@ func (r *sourceReader) find(doc uint32) int {
 	return sort.Search(r.blocks, func(i int) bool { return le.Uint32(r.index[i*srcEntry+16:]) > doc }) - 1
 }
 
+// each calls fn with the sources from from on, taking the blocks apart in d.
+func (r *sourceReader) each(from uint32, d *sourceBlockData, fn func(doc uint32, source []byte) error) error {
+	b := r.find(from)
+	if b < 0 {
+		return r.sec.damaged("no block holds document %d", from)
+	}
+	next := from
+	for ; b < r.blocks; b++ {
+		if err := r.load(b, d); err != nil {
+			return err
+		}
+		first, at := le.Uint32(r.index[b*srcEntry+16:]), d.body
+		if first > next || uint64(first)+uint64(d.n) <= uint64(next) {
+			return r.sec.damaged("block %d lacks document %d", b, next)
+		}
+		for i, l := range d.lens {
+			if doc := first + uint32(i); doc >= from {
+				if err := fn(doc, d.raw[at:at+int(l):at+int(l)]); err != nil {
+					return err
+				}
+			}
+			at += int(l)
+		}
+		next = first + d.n
+	}
+	return nil
+}
+
 // get appends the source of a document, decompressing its block into d unless it is there.
 func (r *sourceReader) get(doc uint32, dst []byte, d *sourceBlockData) ([]byte, error) {
 	b := r.find(doc)

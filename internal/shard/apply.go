@@ -18,12 +18,13 @@ type Op struct {
 	Key    string           // of a Delete
 	Doc    *schema.Document // of a put; it must not change until Apply returns
 	Create bool             // the put fails with ErrExists if the key is there
+	If     *Condition       // the operation fails with ErrChanged if it does not hold; nil: none
 }
 
 // OpResult is what became of one operation.
 type OpResult struct {
 	Existed bool  // a live document had the key before
-	Err     error // nil, ErrExists or an *InvalidError: the operation had no effect
+	Err     error // nil, ErrExists, ErrChanged or an *InvalidError: the operation had no effect
 }
 
 // candidate is a place in a segment where the key of an operation stands, looked up before writeMu is taken.
@@ -268,6 +269,9 @@ func (s *Shard) effect(w *worker, ops []Op, results []OpResult, ts uint64, froze
 			batched++
 		}
 		switch {
+		case !op.If.holds(old, doc, exists):
+			r.Err = ErrChanged
+			continue
 		case op.Create && exists && !op.Delete:
 			r.Err = ErrExists
 			continue

@@ -16,6 +16,8 @@ var (
 	ErrClosed = errors.New("shard is closed")
 	// ErrExists is the error of a Create whose key is already there.
 	ErrExists = errors.New("document exists")
+	// ErrChanged is the error of an operation whose Condition does not hold any more.
+	ErrChanged = errors.New("document has changed")
 	// ErrInvalid is the error of an operation that does not fit the schema or the limits. See *InvalidError.
 	ErrInvalid = errors.New("operation is not valid")
 	// ErrFenced says that another process committed to the shard's head: this one no longer owns it.

@@ -94,21 +94,14 @@ func (p *part) killLocked(doc uint32) {
 	p.live.Remove(doc)
 	p.killed = append(p.killed, doc)
 	p.leaf = nil
-	subtract := func(field int, length uint16) {
-		if length > 0 {
-			p.stats[field].SumLen -= uint64(length)
-			p.stats[field].Docs--
-		}
-	}
 	if p.mem != nil {
-		p.mem.AppendLengths(doc, doc+1, func(field int, _ uint32, length uint16) { subtract(field, length) })
+		p.mem.AppendLengths(doc, doc+1, func(field int, _ uint32, length uint16) {
+			p.stats[field].SumLen -= uint64(length) // zeros are left out
+			p.stats[field].Docs--
+		})
 		return
 	}
-	for _, field := range p.seg.text {
-		if lens := p.seg.r.Lengths(field); int(doc) < len(lens) { // else the segment is damaged and says so
-			subtract(field, lens[doc])
-		}
-	}
+	p.seg.subtract(p.stats, doc)
 }
 
 // leafLocked returns the part as a leaf, made anew only if the part changed. It needs Shard.mu.
@@ -127,7 +120,7 @@ func (p *part) leafLocked() exec.Leaf {
 		v.SetStats(stats)
 		p.leaf = v
 	} else {
-		p.leaf = &segmentLeaf{f: p.seg, live: live, killed: killed, stats: stats}
+		p.leaf = &segmentLeaf{f: p.seg, live: live, killed: killed, stats: stats, deaths: &p.seg.deaths}
 	}
 	return p.leaf
 }

@@ -20,22 +20,26 @@ import (
 
 // segmentFile is an open segment, shared by the shard and by snapshots. The reader is closed when the last of them lets go.
 type segmentFile struct {
-	meta   store.Segment
-	r      *segment.Reader
-	text   []int                     // fields with lengths
-	heap   int64                     // memory that building the greatest graph of its vectors takes
-	filter atomic.Pointer[keyFilter] // nil until it is built
-	deaths deathCounts
-	refs   atomic.Int32 // >= 1 while in use
-	log    *slog.Logger
-	id     uint64 // of this process, never given twice
+	meta    store.Segment
+	r       *segment.Reader
+	text    []int                     // fields with lengths
+	heap    int64                     // memory that building the greatest graph of its vectors takes
+	filter  atomic.Pointer[keyFilter] // nil until it is built
+	deaths  deathCounts
+	masking *ctxMutex             // one mask is made at a time
+	masks   []*mask               // the one used last at the end; guarded by masking
+	refs    atomic.Int32          // >= 1 while in use
+	sums    atomic.Pointer[[]Sum] // of all documents; nil until they are wanted
+	summing *ctxMutex
+	log     *slog.Logger
+	id      uint64 // of this process, never given twice
 }
 
 // segmentIDs numbers the segments that this process opened.
 var segmentIDs atomic.Uint64
 
 func newSegmentFile(meta store.Segment, r *segment.Reader, log *slog.Logger) *segmentFile {
-	f := &segmentFile{meta: meta, r: r, log: log, id: segmentIDs.Add(1)}
+	f := &segmentFile{meta: meta, r: r, log: log, id: segmentIDs.Add(1), masking: newCtxMutex(), summing: newCtxMutex()}
 	for _, m := range r.Fields() {
 		if m.Inverted {
 			f.text = append(f.text, m.ID)
@@ -74,6 +78,7 @@ func (f *segmentFile) release() {
 		invariant.Fail("segment %s is released once too often", f.meta.ID)
 	}
 	if n == 0 {
+		f.forgetSums()
 		if err := f.r.Close(); err != nil {
 			f.log.Warn("close segment", "segment", f.meta.ID, "err", err)
 		}
@@ -104,8 +109,9 @@ func (f *segmentFile) find(key string) (uint32, bool) {
 type segmentLeaf struct {
 	f      *segmentFile
 	live   bitset.Set
-	killed []uint32 // a prefix of the segment's deaths, in the order they came
+	killed []uint32 // a prefix of the segment's deaths, or of its mask's, in the order they came
 	stats  []score.FieldStats
+	deaths *deathCounts // for deaths in that order
 }
 
 var _ exec.Leaf = (*segmentLeaf)(nil)
@@ -139,7 +145,7 @@ func (l *segmentLeaf) DocFreq(field int, term []byte, check func(n int) error) (
 	if len(l.killed) == 0 {
 		return df, nil
 	}
-	dead, err := l.f.deaths.count(field, term, &p, l, check)
+	dead, err := l.deaths.count(field, term, &p, l, check)
 	if err != nil {
 		return 0, err
 	}

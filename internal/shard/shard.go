@@ -87,8 +87,9 @@ type Shard struct {
 		frozenView  exec.Leaf // the frozen memtable at the mark; nil when no document of it was alive
 		flushErr    error     // of the last flush
 
-		snapshot *Snapshot // of the visible state; nil when that changed
-		changes  uint64    // grows with each change of the visible state
+		snapshot *Snapshot        // of the visible state; nil when that changed
+		masked   []maskedSnapshot // of the visible state
+		changes  uint64           // grows with each change of the visible state
 		readOnly *ReadOnlyError
 		healing  bool // the log may take writes again when there is room
 		closed   bool
@@ -183,13 +184,17 @@ func (s *Shard) failLocked(cause error, healing bool) *ReadOnlyError {
 	return s.mu.readOnly
 }
 
-// changedLocked drops the cached snapshot. It needs mu.
+// changedLocked drops the cached snapshots. It needs mu.
 func (s *Shard) changedLocked() {
 	s.mu.changes++
 	if s.mu.snapshot != nil {
 		s.mu.snapshot.release()
 		s.mu.snapshot = nil
 	}
+	for _, m := range s.mu.masked {
+		m.sn.release()
+	}
+	s.mu.masked = nil
 }
 
 // backgroundErr records a failure of background work.

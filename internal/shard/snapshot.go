@@ -11,7 +11,9 @@ import (
 
 // Snapshot is a consistent, immutable view of a shard. Safe for concurrent use until it is released.
 type Snapshot struct {
+	owner    *Shard // nil of a masked one
 	leaves   []exec.Leaf
+	parts    []*part // of each leaf; nil of a masked one
 	files    []*segmentFile
 	schema   *schema.Schema
 	docs     uint64
@@ -38,7 +40,7 @@ func (s *Shard) Snapshot() *Snapshot {
 }
 
 func (s *Shard) snapshotLocked() *Snapshot {
-	sn := &Snapshot{schema: s.mu.schema, seq: s.mu.seq, changes: s.mu.changes, commitTS: s.mu.ts}
+	sn := &Snapshot{owner: s, schema: s.mu.schema, seq: s.mu.seq, changes: s.mu.changes, commitTS: s.mu.ts}
 	add := func(p *part) {
 		if invariant.Enabled {
 			p.verifyLocked()
@@ -49,6 +51,7 @@ func (s *Shard) snapshotLocked() *Snapshot {
 		}
 		sn.docs += uint64(n)
 		sn.leaves = append(sn.leaves, p.leafLocked())
+		sn.parts = append(sn.parts, p)
 	}
 	for _, p := range s.mu.segments {
 		add(p)
@@ -77,7 +80,7 @@ func (sn *Snapshot) release() {
 	for _, f := range sn.files {
 		f.release()
 	}
-	sn.leaves, sn.files = nil, nil
+	sn.leaves, sn.parts, sn.files = nil, nil, nil
 }
 
 // Leaves returns the searchable parts, for exec.Search. The slice must not be changed.

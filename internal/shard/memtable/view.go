@@ -77,6 +77,35 @@ func (v *View) field(i int) *fieldView {
 	return &v.fields[i]
 }
 
+// Masked returns the view without the documents whose key keep does not accept, as if they were dead. It calls check with the number
+// of documents looked at, whose error ends it. keep must not keep the bytes it is given.
+func (v *View) Masked(check func(n int) error, keep func(key []byte) bool) (*View, error) {
+	out := *v // what it holds of fields does not depend on which documents are live
+	for d := range v.n {
+		if err := check(1); err != nil {
+			return nil, err
+		}
+		if len(v.killed) > 0 && !v.live.Has(d) || keep(v.keyBytes(d)) {
+			continue
+		}
+		if len(out.killed) == len(v.killed) { // the first
+			out.live, out.killed, out.stats = bitset.Full(int(v.n)), slices.Clip(v.killed), slices.Clone(v.stats)
+			if len(v.killed) > 0 {
+				copy(out.live, v.live)
+			}
+		}
+		out.live.Remove(d)
+		out.killed = append(out.killed, d)
+		for i := range v.fields {
+			if lens := v.fields[i].lens; int(d) < len(lens) && lens[d] > 0 {
+				out.stats[i].SumLen -= uint64(lens[d])
+				out.stats[i].Docs--
+			}
+		}
+	}
+	return &out, nil
+}
+
 // NumDocs is the bound of document numbers.
 func (v *View) NumDocs() uint32 { return v.n }
 
