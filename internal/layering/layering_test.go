@@ -23,6 +23,7 @@ var layers = [][]string{
 	{"internal/store"},
 	{"internal/shard", "internal/topology"},
 	{"internal/api"},
+	{"internal/front"},
 	{"internal/leaf"},
 	{"internal/node"},
 	{"internal/client"},

@@ -1,8 +1,6 @@
 package node
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,16 +8,12 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/shard"
 )
-
-// bulkTypes are the content types of a bulk load; each holds one JSON object on a line.
-var bulkTypes = []string{"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines", typeJSON}
 
 // bulk loads a stream of documents, one on each line.
 //
@@ -29,32 +23,31 @@ var bulkTypes = []string{"application/x-ndjson", "application/ndjson", "applicat
 // there is room; only when nothing moves for Limits.BulkStall does it give up. When it gives up, or the index stops taking
 // writes, the documents of the chunk in hand and everything after it are read and listed as failed with the reason, so that the
 // sender knows line by line what is in.
-func (n *Node) bulk(c *call) *api.Problem {
-	name, prob := c.index()
+func (n *Node) bulk(c *front.Call) *api.Problem {
+	name, prob := c.Index()
 	if prob != nil {
 		return prob
 	}
-	if _, prob := c.wants(bulkTypes...); prob != nil {
+	if _, prob := c.Wants(front.BulkTypes...); prob != nil {
 		return prob
 	}
-	place, err := n.bulks.Enter(c.ctx, 1)
+	place, err := n.bulks.Enter(c.Context(), 1)
 	if err != nil {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
-	defer func() { c.leave(n, place) }()
-	load, prob := n.load(c.ctx, name, c.start, true, func(ctx context.Context) (io.Reader, func()) { return c.timed(n, ctx) })
+	defer func() { c.Leave(place) }()
+	load, prob := n.load(c.Context(), name, c.Start(), true, func(ctx context.Context) (io.Reader, func()) { return c.Timed(ctx) })
 	if prob != nil {
 		return prob
 	}
 	if p := load.refused(); p != nil {
-		c.size = len(p.Extra)
-		return p
+		return c.Long(p)
 	}
 	status := http.StatusOK
 	if !load.reply.OK {
 		status = http.StatusMultiStatus
 	}
-	return c.json(n, status, load.reply.AppendJSON(nil))
+	return c.JSON(status, load.reply.AppendJSON(nil))
 }
 
 // load runs a load that has its place. open gives the stream, whose reads have to fail when their context ends, and what is to be
@@ -82,7 +75,7 @@ func (n *Node) load(ctx context.Context, name string, start time.Time, whole boo
 	}
 	src, stop := open(ctx)
 	defer stop()
-	load := &bulkLoad{node: n, writer: w, start: start, whole: whole, lines: newLineReader(src, int(n.cfg.Limits.DocumentBytes)), ids: newIDSet(n.cfg.Limits.BulkIDs)}
+	load := &bulkLoad{node: n, writer: w, start: start, whole: whole, lines: front.NewLineReader(src, int(n.cfg.Limits.DocumentBytes)), ids: front.NewIDSet(n.cfg.Limits.BulkIDs)}
 	load.run(ctx)
 	load.finish()
 	return load, nil
@@ -93,8 +86,8 @@ type bulkLoad struct {
 	node   *Node
 	writer *writer
 	start  time.Time
-	lines  *lineReader
-	ids    *idSet
+	lines  *front.LineReader
+	ids    *front.IDSet
 
 	// whole: when the stream breaks off, what was read whole of it is applied, so that the reply can tell one line from which on
 	// nothing is in, also when the context has ended with the stream. Else the end of the context is the end of all work.
@@ -113,12 +106,12 @@ type bulkLoad struct {
 func (b *bulkLoad) run(ctx context.Context) {
 	defer func() { b.long.Release() }()
 	for {
-		line, err := b.lines.next(func() error { return b.chargeLong(ctx) })
+		line, err := b.lines.Next(func() error { return b.chargeLong(ctx) })
 		switch {
 		case errors.Is(err, io.EOF):
 			b.flush(ctx)
 			return
-		case errors.Is(err, errLineTooLong):
+		case errors.Is(err, front.ErrLineTooLong):
 			limit := b.node.cfg.Limits.DocumentBytes
 			b.reject(line, api.NewProblem(api.DocumentTooLarge, fmt.Sprintf("the line is longer than %d bytes", limit)).Within(limit))
 		case err != nil:
@@ -129,13 +122,13 @@ func (b *bulkLoad) run(ctx context.Context) {
 			if p, ok := errors.AsType[*admit.Refusal](err); ok {
 				b.flush(ctx) // what came before the line is whole
 				if b.stopped == nil {
-					b.stopped = refusalProblem(p)
+					b.stopped = front.RefusalProblem(p)
 				}
 				b.reject(line, b.stopped)
 				break
 			}
-			b.broken = b.node.bodyProblem(ctx, err)
-			b.broken.Line = line.number
+			b.broken = b.node.front.BodyProblem(ctx, err)
+			b.broken.Line = line.Number
 			if b.whole {
 				ctx = context.WithoutCancel(ctx)
 			}
@@ -145,8 +138,8 @@ func (b *bulkLoad) run(ctx context.Context) {
 			b.reject(line, b.stopped)
 		default:
 			from := len(b.chunk.raws)
-			b.chunk.raws = append(b.chunk.raws, line.bytes...)
-			b.writer.parse(&b.chunk, line.number, b.chunk.raws[from:len(b.chunk.raws):len(b.chunk.raws)])
+			b.chunk.raws = append(b.chunk.raws, line.Bytes...)
+			b.writer.parse(&b.chunk, line.Number, b.chunk.raws[from:len(b.chunk.raws):len(b.chunk.raws)])
 		}
 		if len(b.chunk.raws) >= bulkChunkBytes || len(b.chunk.items) >= b.node.chunkDocs || b.long != nil {
 			b.flush(ctx)
@@ -193,8 +186,8 @@ func (b *bulkLoad) patiently(ctx context.Context, try func() error) error {
 }
 
 // reject adds a document that is not even tried.
-func (b *bulkLoad) reject(line line, why *api.Problem) {
-	b.chunk.items = append(b.chunk.items, item{line: line.number, fail: why})
+func (b *bulkLoad) reject(line front.Line, why *api.Problem) {
+	b.chunk.items = append(b.chunk.items, item{line: line.Number, fail: why})
 }
 
 // flush applies the chunk and counts what became of its documents.
@@ -212,7 +205,7 @@ func (b *bulkLoad) flush(ctx context.Context) {
 		if it.fail == nil {
 			b.applied = true
 			b.reply.Indexed++
-			if seen := b.ids.add(it.key); seen {
+			if seen := b.ids.Add(it.key); seen {
 				b.reply.Duplicates++
 			}
 			continue
@@ -283,7 +276,7 @@ func (b *bulkLoad) finish() {
 	if b.applied {
 		r.Shards, r.Members = 1, oneMember()
 	}
-	r.DuplicatesAtLeast = b.ids.forgot
+	r.DuplicatesAtLeast = b.ids.Forgot()
 	r.Inferred = b.writer.inferred
 	r.OK = r.Failed == 0 && b.broken == nil
 	r.TookMicros = api.Micros(time.Since(b.start))
@@ -314,142 +307,5 @@ func (b *bulkLoad) refused() *api.Problem {
 	return p
 }
 
-// line is one line of a stream, without its end.
-type line struct {
-	number int // from 1
-	bytes  []byte
-}
-
 // errStopped is a long line after a load has stopped.
 var errStopped = errors.New("the load has stopped")
-
-// errLineTooLong is a line over the limit. It was read to its end.
-var errLineTooLong = errors.New("line is too long")
-
-// lineReader cuts a stream into lines of bounded length. Lines of white space only are passed over. A byte order mark at the
-// start of the stream is, too.
-type lineReader struct {
-	r      *bufio.Reader
-	most   int
-	number int
-	buf    []byte
-}
-
-func newLineReader(r io.Reader, most int) *lineReader {
-	return &lineReader{r: bufio.NewReaderSize(r, 256<<10), most: most}
-}
-
-var byteOrderMark = []byte("\xEF\xBB\xBF")
-
-// next returns the next line; its bytes die at the next call. charge is called before a line takes more than longLine bytes; its
-// error is returned when the line has been read to its end. A last line without an end counts only if the stream ended well.
-func (l *lineReader) next(charge func() error) (line, error) {
-	for {
-		l.number++
-		b, err := l.read(charge)
-		if l.number == 1 {
-			b = bytes.TrimPrefix(b, byteOrderMark)
-		}
-		b = bytes.TrimSpace(b)
-		at := line{l.number, b}
-		switch {
-		case errors.Is(err, io.EOF) && len(b) > 0:
-			return at, nil // the next call finds the end again
-		case err != nil:
-			return at, err
-		case len(b) > 0:
-			return at, nil
-		}
-	}
-}
-
-func (l *lineReader) read(charge func() error) ([]byte, error) {
-	b, err := l.r.ReadSlice('\n')
-	if !errors.Is(err, bufio.ErrBufferFull) {
-		return b, err
-	}
-	if cap(l.buf) > longLine {
-		l.buf = nil
-	}
-	l.buf = append(l.buf[:0], b...)
-	var refused error
-	for {
-		b, err = l.r.ReadSlice('\n')
-		switch {
-		case refused != nil:
-		case len(l.buf)+len(b) > l.most:
-			refused, l.buf = errLineTooLong, l.buf[:0]
-		default:
-			if len(l.buf)+len(b) > longLine {
-				if refused = charge(); refused != nil {
-					l.buf = l.buf[:0]
-					break
-				}
-			}
-			l.buf = append(l.buf, b...)
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if refused != nil && (err == nil || errors.Is(err, io.EOF)) {
-			return nil, refused
-		}
-		return l.buf, err
-	}
-}
-
-// idSet remembers ids by a 64-bit hash, up to a number: 8 to 16 bytes for each. Two ids with one hash would be counted as a
-// duplicate, which among eight million ids happens once in half a million loads.
-type idSet struct {
-	table  []uint64 // open addressing; 0 is free
-	n      int
-	most   int
-	forgot bool // ids came after most were remembered
-}
-
-func newIDSet(most int) *idSet { return &idSet{most: most} }
-
-// add remembers id and tells whether it was there.
-func (s *idSet) add(id string) bool {
-	h := xxh3.HashString(id)
-	if h == 0 {
-		h = 1
-	}
-	if len(s.table) > 0 {
-		mask := uint64(len(s.table) - 1)
-		for i := h & mask; s.table[i] != 0; i = (i + 1) & mask {
-			if s.table[i] == h {
-				return true
-			}
-		}
-	}
-	if s.n >= s.most {
-		s.forgot = true
-		return false
-	}
-	if s.n*2 >= len(s.table) {
-		s.grow()
-	}
-	s.insert(h)
-	s.n++
-	return false
-}
-
-func (s *idSet) insert(h uint64) {
-	mask := uint64(len(s.table) - 1)
-	i := h & mask
-	for s.table[i] != 0 {
-		i = (i + 1) & mask
-	}
-	s.table[i] = h
-}
-
-func (s *idSet) grow() {
-	old := s.table
-	s.table = make([]uint64, max(1024, 2*len(old)))
-	for _, h := range old {
-		if h != 0 {
-			s.insert(h)
-		}
-	}
-}

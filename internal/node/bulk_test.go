@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/shard"
 )
 
@@ -332,58 +332,6 @@ func TestConcurrentBulksInferDifferentFields(t *testing.T) {
 	}
 }
 
-func TestIDSet(t *testing.T) {
-	s := newIDSet(5000)
-	for round := range 2 {
-		for i := range 5000 {
-			if seen := s.add(strconv.Itoa(i)); seen != (round == 1) {
-				t.Fatalf("round %d: id %d seen: %v", round, i, seen)
-			}
-		}
-	}
-	if s.forgot {
-		t.Fatal("forgot before it was full")
-	}
-	first, second := s.add("new"), s.add("new")
-	if first || second || !s.forgot {
-		t.Fatal("a full set remembers")
-	}
-	if !s.add("17") {
-		t.Fatal("a full set forgot what it had")
-	}
-}
-
-func FuzzLineReader(f *testing.F) {
-	f.Add([]byte("a\n\nbb\r\n  c"), 3)
-	f.Add([]byte("\xEF\xBB\xBF{}\n"+strings.Repeat("x", 100)), 10)
-	f.Fuzz(func(t *testing.T, in []byte, most int) {
-		most = 1 + most&0xff
-		l := &lineReader{r: bufio.NewReaderSize(strings.NewReader(string(in)), 16), most: most}
-		lines := strings.Split(strings.TrimPrefix(string(in), "\xEF\xBB\xBF"), "\n")
-		last := 0
-		for {
-			got, err := l.next(func() error { return nil })
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if got.number <= last || got.number > len(lines) {
-				t.Fatalf("line %d after %d of %d", got.number, last, len(lines))
-			}
-			last = got.number
-			want := strings.TrimSpace(lines[last-1])
-			if errors.Is(err, errLineTooLong) {
-				if len(lines[last-1]) <= most-4 { // the byte order mark and the line end count
-					t.Fatalf("line %d of %d bytes is too long for %d", last, len(lines[last-1]), most)
-				}
-				continue
-			}
-			if err != nil || string(got.bytes) != want {
-				t.Fatalf("line %d: %q, %v; want %q", last, got.bytes, err, want)
-			}
-		}
-	})
-}
-
 // TestDeletingAnIndexEndsItsStream deletes an index that a bulk load has made and whose sender is silent.
 func TestDeletingAnIndexEndsItsStream(t *testing.T) {
 	s := startServer(t, Config{DataDir: t.TempDir(), HTTPAddr: "127.0.0.1:0"}, smallChunks)
@@ -468,55 +416,6 @@ func TestConnectionOutlivesADeletedIndex(t *testing.T) {
 	}
 }
 
-// TestInterruptedBodyClosesTheConnection: after an interruption net/http may hold the connection for broken, so that it is not
-// kept; once the reading is over nothing interrupts it.
-func TestInterruptedBodyClosesTheConnection(t *testing.T) {
-	s := newServer(t, Config{})
-	for _, late := range []bool{false, true} {
-		rec := &deadlines{recorder: newRecorder()}
-		rw := &replyWriter{ResponseWriter: rec}
-		c := &call{w: rw, r: httptest.NewRequest("POST", "/index", strings.NewReader("x")), ctx: t.Context(), conn: http.NewResponseController(rw)}
-		ctx, cancel := context.WithCancel(t.Context())
-		src, stop := c.timed(s.node, ctx)
-		tr := src.(*timedReader)
-		if late {
-			if _, err := io.ReadAll(src); err != nil {
-				t.Fatal(err)
-			}
-		}
-		tr.interrupt()
-		cancel()
-		stop()
-		if got := rec.last; !got.IsZero() {
-			t.Errorf("late %v: the deadline %v is left behind", late, got)
-		}
-		c.reply(s.node, 200, typeJSON, []byte("{}"))
-		want := ""
-		if !late {
-			want = "close"
-		}
-		if got := rec.header.Get("Connection"); got != want {
-			t.Errorf("late %v: Connection %q, want %q", late, got, want)
-		}
-		if rec.past == late {
-			t.Errorf("late %v: the body was interrupted %v", late, rec.past)
-		}
-	}
-}
-
-// deadlines remembers the read deadlines that were set.
-type deadlines struct {
-	*recorder
-	last time.Time
-	past bool // one was in the past
-}
-
-func (d *deadlines) SetReadDeadline(at time.Time) error {
-	d.last = at
-	d.past = d.past || !at.IsZero() && at.Before(time.Unix(2, 0))
-	return nil
-}
-
 // TestCallsLeaveNothingOnTheirIndex counts what is hooked to the life of an index.
 func TestCallsLeaveNothingOnTheirIndex(t *testing.T) {
 	s := newServer(t, Config{})
@@ -563,7 +462,7 @@ func (h *hooks) AfterFunc(f func()) func() bool {
 func TestBulkWaitsForTheMemoryOfALongLine(t *testing.T) {
 	const document = 2 << 20
 	limits := Limits{DocumentBytes: document, RequestBytes: bulkCharge + 2*document, QueueWait: time.Millisecond}
-	body := `{"id":"1"}` + "\n" + `{"id":"2","t":"` + strings.Repeat("abcdefghi ", longLine/8) + `"}` + "\n" + `{"id":"3"}` + "\n"
+	body := `{"id":"1"}` + "\n" + `{"id":"2","t":"` + strings.Repeat("abcdefghi ", front.LongLine/8) + `"}` + "\n" + `{"id":"3"}` + "\n"
 	for _, comes := range []bool{true, false} {
 		if limits.BulkStall = time.Hour; !comes {
 			limits.BulkStall = 50 * time.Millisecond

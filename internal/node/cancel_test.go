@@ -178,7 +178,7 @@ func TestACallerThatLeavesStopsTheSearchOnEveryShard(t *testing.T) {
 					}
 					twice := true
 					for i, s := range nodes {
-						n := s.node.drain.underWay()
+						n := s.node.front.Drain().UnderWay()
 						most[i] = max(most[i], n)
 						twice = twice && n == 2
 					}
@@ -197,7 +197,7 @@ func TestACallerThatLeavesStopsTheSearchOnEveryShard(t *testing.T) {
 				}
 				seldom(t, name+" runs nowhere", func() bool {
 					for _, s := range nodes {
-						if s.node.drain.underWay() != 0 {
+						if s.node.front.Drain().UnderWay() != 0 {
 							return false
 						}
 					}

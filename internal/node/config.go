@@ -216,10 +216,9 @@ const (
 	bulkChunkBytes = 4 << 20 // raw documents in a chunk
 	bulkChunkDocs  = 4096
 	// bulkCharge is the memory that one bulk load is charged from its beginning: the chunk, the typed documents made of it,
-	// which are about as large again, the record they become in the log, and the reader with its ids.
+	// which are about as large again, the record they become in the log, and the reader with its ids. Lines of up to front.LongLine bytes
+	// fit in; a longer one is charged for itself.
 	bulkCharge = 4 * bulkChunkBytes
-	// longLine is the length of a line from which it is charged for itself; shorter ones fit the charge of the chunk.
-	longLine = 1 << 20
 )
 
 // replyRoom is how much memory the replies that are being sent take together, in Limits.ReplyBytes.

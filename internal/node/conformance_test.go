@@ -43,7 +43,7 @@ func (s *suiteNode) Flush(t testing.TB, index string) {
 	}
 }
 
-func (s *suiteNode) Running() int { return s.node.drain.underWay() }
+func (s *suiteNode) Running() int { return s.node.front.Drain().UnderWay() }
 
 func (s *suiteNode) gate(kind leaftest.Place) *admit.Gate {
 	return map[leaftest.Place]*admit.Gate{

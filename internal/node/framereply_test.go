@@ -65,7 +65,7 @@ func TestFramedRepliesThatAreNotReadAreBounded(t *testing.T) {
 			t.Fatalf("%q", head)
 		}
 	}
-	if used := s.node.replies.Used(); len(held) != 2 || used < 2*docs*doc || used > room {
+	if used := s.node.front.Replies().Used(); len(held) != 2 || used < 2*docs*doc || used > room {
 		t.Errorf("%d replies are being sent, %d bytes are charged", len(held), used)
 	}
 	if used := s.node.memory.Used(); used != 0 {
@@ -89,7 +89,7 @@ func TestFramedRepliesThatAreNotReadAreBounded(t *testing.T) {
 	for _, c := range held {
 		c.Close()
 	}
-	until(t, "the room to be given back", func() bool { return s.node.replies.Used() == 0 })
+	until(t, "the room to be given back", func() bool { return s.node.front.Replies().Used() == 0 })
 	n := 0
 	if _, err := l.Export(t.Context(), &leaf.ExportRequest{IDs: []string{"a", "a", "a"}}, func(leaf.ExportedDoc) error { n++; return nil }); err != nil || n != 3 {
 		t.Errorf("export: %d documents, %v", n, err)
@@ -103,7 +103,7 @@ func TestReplyToALoadIsNeverRefused(t *testing.T) {
   field id: text<raw> [indexed, stored, primary]
   field n: u64 [fast]
 }`).want(201)
-	full, err := s.node.replies.Enter(context.Background(), s.node.replies.Limit())
+	full, err := s.node.front.Replies().Enter(context.Background(), s.node.front.Replies().Limit())
 	if err != nil {
 		t.Fatal(err)
 	}

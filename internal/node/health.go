@@ -3,9 +3,9 @@ package node
 import (
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/obs"
 )
 
@@ -25,7 +25,7 @@ type IndexFailure struct{ Index, Reason string }
 
 // Ready tells how far the node is.
 func (n *Node) Ready() Readiness {
-	r := Readiness{Closing: n.drain.announced(), Unlisted: n.catalog.unlisted}
+	r := Readiness{Closing: n.front.Closing(), Unlisted: n.catalog.unlisted}
 	for _, i := range n.catalog.list() {
 		r.Total++
 		select {
@@ -50,15 +50,15 @@ func (n *Node) Ready() Readiness {
 	return r
 }
 
-func (n *Node) healthz(c *call) *api.Problem {
+func (n *Node) healthz(c *front.Call) *api.Problem {
 	b := append([]byte(nil), `{"status":"ok","id":`...)
 	b = api.AppendString(b, n.self.ID)
 	b = append(b, `,"version":`...)
 	b = api.AppendString(b, n.cfg.Version)
-	return c.json(n, http.StatusOK, append(b, '}'))
+	return c.JSON(http.StatusOK, append(b, '}'))
 }
 
-func (n *Node) readyz(c *call) *api.Problem {
+func (n *Node) readyz(c *front.Call) *api.Problem {
 	r := n.Ready()
 	b := strconv.AppendBool([]byte(`"ready":`), r.Ready)
 	b = append(b, `,"indexes":{"total":`...)
@@ -87,16 +87,12 @@ func (n *Node) readyz(c *call) *api.Problem {
 	case !r.Ready:
 		return &api.Problem{Code: api.NotReady, Detail: strconv.Itoa(r.Open+len(r.Failed)) + " of " + strconv.Itoa(r.Total) + " indexes are open", RetryAfterMS: 1000, Extra: b}
 	}
-	return c.json(n, http.StatusOK, append(append([]byte{'{'}, b...), '}'))
+	return c.JSON(http.StatusOK, append(append([]byte{'{'}, b...), '}'))
 }
 
-func (n *Node) metricsPage(c *call) *api.Problem {
-	c.writeBy(n, time.Now().Add(n.cfg.Limits.ReplyTime))
-	n.cfg.Metrics.Handler().ServeHTTP(c.w, c.r)
-	return nil
+func (n *Node) metricsPage(c *front.Call) *api.Problem {
+	return c.Serve(n.cfg.Metrics.Handler())
 }
-
-func (n *Node) openAPI(c *call) *api.Problem { return c.json(n, http.StatusOK, api.OpenAPI) }
 
 // samples emits the state of every open index for the metrics.
 func (n *Node) samples(emit func(obs.IndexSample)) {

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/text"
@@ -23,32 +24,32 @@ func dynamicSchema(name string) (*schema.Schema, error) {
 	return s, nil
 }
 
-func (n *Node) putIndex(c *call) *api.Problem {
-	name := c.r.PathValue("name")
+func (n *Node) putIndex(c *front.Call) *api.Problem {
+	name := c.Request().PathValue("name")
 	if p := api.CheckIndexName(name); p != nil {
 		return p
 	}
-	kind, prob := c.wants("text/plain", typeJSON)
+	kind, prob := c.Wants("text/plain", front.TypeJSON)
 	if prob != nil {
 		return prob
 	}
-	body, held, prob := c.body(n, n.cfg.Limits.SchemaBytes)
+	body, held, prob := c.Body(n.cfg.Limits.SchemaBytes)
 	if prob != nil {
 		return prob
 	}
-	defer held.release()
+	defer held.Release()
 	sch, prob := n.readSchema(c, name, kind, body)
 	if prob != nil {
 		return prob
 	}
-	place, err := n.writes.Enter(c.ctx, 1)
+	place, err := n.writes.Enter(c.Context(), 1)
 	if err != nil {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
 	defer place.Release()
-	l, made, err := n.catalog.create(c.ctx, name, sch)
+	l, made, err := n.catalog.create(c.Context(), name, sch)
 	if err != nil {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
 	defer l.release()
 	status := http.StatusCreated
@@ -61,15 +62,15 @@ func (n *Node) putIndex(c *call) *api.Problem {
 		}
 	}
 	info := n.info(l.index)
-	return c.json(n, status, info.AppendJSON(nil))
+	return c.JSON(status, info.AppendJSON(nil))
 }
 
 // readSchema reads the body of PUT /indexes; an empty one asks for an index that infers its fields.
-func (n *Node) readSchema(c *call, name, kind string, body []byte) (*schema.Schema, *api.Problem) {
+func (n *Node) readSchema(c *front.Call, name, kind string, body []byte) (*schema.Schema, *api.Problem) {
 	if len(body) == 0 {
 		sch, err := dynamicSchema(name)
 		if err != nil {
-			return nil, n.problem(c.ctx, err)
+			return nil, n.problem(c.Context(), err)
 		}
 		return sch, nil
 	}
@@ -77,15 +78,15 @@ func (n *Node) readSchema(c *call, name, kind string, body []byte) (*schema.Sche
 		return nil, api.NewProblem(api.InvalidUTF8, "the schema is not valid UTF-8")
 	}
 	read := schema.ParseSDL
-	if kind == typeJSON {
+	if kind == front.TypeJSON {
 		read = schema.ParseJSON
 	}
 	sch, err := read(string(body), text.Check)
 	if err != nil {
-		return nil, n.problem(c.ctx, err)
+		return nil, n.problem(c.Context(), err)
 	}
 	if sch, err = sch.WithKey(); err != nil {
-		return nil, n.problem(c.ctx, err)
+		return nil, n.problem(c.Context(), err)
 	}
 	if sch.Name != name {
 		named := *sch // the path says what the index is called; a schema may serve many
@@ -98,7 +99,7 @@ func (n *Node) readSchema(c *call, name, kind string, body []byte) (*schema.Sche
 // extend adds the fields of a schema that the index lacks. What differs is a conflict, and nothing is added; what the index has
 // over the schema stays. So do options that the schema says nothing of: an index that infers its fields can be given a declared
 // one without a word about the rest.
-func (n *Node) extend(c *call, l lease, sch *schema.Schema) *api.Problem {
+func (n *Node) extend(c *front.Call, l lease, sch *schema.Schema) *api.Problem {
 	have := l.eng.Schema()
 	key := have.PrimaryField()
 	if i := sch.PrimaryField(); key >= 0 && i >= 0 && sch.Fields[i].Name != have.Fields[key].Name {
@@ -111,13 +112,13 @@ func (n *Node) extend(c *call, l lease, sch *schema.Schema) *api.Problem {
 		return prob
 	}
 	if _, err := have.AddFields(sch.Fields); err != nil {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
 	if err := n.memtables.admit(); err != nil {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
-	if err := l.eng.AddFields(c.ctx, sch.Fields); err != nil {
-		return n.problem(c.ctx, err)
+	if err := l.eng.AddFields(c.Context(), sch.Fields); err != nil {
+		return n.problem(c.Context(), err)
 	}
 	return nil
 }
@@ -183,21 +184,21 @@ func describe(i *index, snap *shard.Snapshot) api.IndexInfo {
 	return info
 }
 
-func (n *Node) getIndex(c *call) *api.Problem {
-	name := c.r.PathValue("name")
+func (n *Node) getIndex(c *front.Call) *api.Problem {
+	name := c.Request().PathValue("name")
 	if p := api.CheckIndexName(name); p != nil {
 		return p
 	}
-	l, err := n.catalog.use(c.ctx, name)
+	l, err := n.catalog.use(c.Context(), name)
 	if err != nil {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
 	defer l.release()
 	info := n.info(l.index)
-	return c.json(n, http.StatusOK, info.AppendJSON(nil))
+	return c.JSON(http.StatusOK, info.AppendJSON(nil))
 }
 
-func (n *Node) listIndexes(c *call) *api.Problem {
+func (n *Node) listIndexes(c *front.Call) *api.Problem {
 	b := []byte(`{"indexes":[`)
 	for k, i := range n.catalog.list() {
 		if k > 0 {
@@ -206,29 +207,29 @@ func (n *Node) listIndexes(c *call) *api.Problem {
 		info := n.info(i)
 		b = info.AppendJSON(b)
 	}
-	return c.json(n, http.StatusOK, append(b, "]}"...))
+	return c.JSON(http.StatusOK, append(b, "]}"...))
 }
 
-func (n *Node) deleteIndex(c *call) *api.Problem {
-	name := c.r.PathValue("name")
+func (n *Node) deleteIndex(c *front.Call) *api.Problem {
+	name := c.Request().PathValue("name")
 	if p := api.CheckIndexName(name); p != nil {
 		return p
 	}
-	place, err := n.writes.Enter(c.ctx, 1)
+	place, err := n.writes.Enter(c.Context(), 1)
 	if err != nil {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
 	defer place.Release()
 	info := api.IndexInfo{Name: name, State: "unavailable"}
-	if l, err := n.catalog.use(c.ctx, name); err == nil {
+	if l, err := n.catalog.use(c.Context(), name); err == nil {
 		info = n.info(l.index)
 		l.release()
 	} else if _, broken := errors.AsType[*unavailableError](err); !broken {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
-	if err := n.catalog.remove(c.ctx, name); err != nil {
-		return n.problem(c.ctx, err)
+	if err := n.catalog.remove(c.Context(), name); err != nil {
+		return n.problem(c.Context(), err)
 	}
 	info.State = "deleted"
-	return c.json(n, http.StatusOK, info.AppendJSON(nil))
+	return c.JSON(http.StatusOK, info.AppendJSON(nil))
 }

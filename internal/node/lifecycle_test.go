@@ -17,6 +17,7 @@ import (
 
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/shard"
 )
@@ -127,7 +128,7 @@ func TestIdleBodiesKeepNobodyOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "all have begun", func() bool { return s.node.memory.Used() == idle*firstCharge })
+	until(t, "all have begun", func() bool { return s.node.memory.Used() == idle*front.FirstCharge })
 	s.put("default", `{"id":"1"}`)
 	s.bulk("default", `{"id":"2"}`).want(200)
 }
@@ -139,7 +140,7 @@ func TestBodiesOfEveryLength(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	const head, tail = `{`, `"id":"1"}`
-	for _, size := range []int{100, firstCharge - 1, firstCharge, firstCharge + 1, limit - 1, limit, limit + 1, 2 * limit} {
+	for _, size := range []int{100, front.FirstCharge - 1, front.FirstCharge, front.FirstCharge + 1, limit - 1, limit, limit + 1, 2 * limit} {
 		for _, chunked := range []bool{false, true} {
 			text := head + strings.Repeat(" ", size-len(head)-len(tail)) + tail
 			var body io.Reader = strings.NewReader(text)
@@ -270,7 +271,7 @@ func TestTimeIsOverWhileSearching(t *testing.T) {
 		t.Helper()
 		snap := l.eng.Snapshot()
 		defer snap.Release()
-		values, prob := readParams(params)
+		values, prob := front.ReadParams(params)
 		if prob != nil {
 			t.Fatal(prob)
 		}
@@ -759,7 +760,7 @@ func (d *deafWriter) Write(b []byte) (int, error) {
 // TestCallersThatDoNotReadHoldNothing lets calls of all kinds wait for their callers, and deletes the index under them.
 func TestCallersThatDoNotReadHoldNothing(t *testing.T) {
 	s := newServer(t, Config{Limits: Limits{Searches: 1, Writes: 1, Bulks: 1, SearchQueue: 1, WriteQueue: 1, BulkQueue: 1, QueueWait: time.Hour}})
-	long := `{"id":"1","t":"` + strings.Repeat("x ", smallReply) + `"}`
+	long := `{"id":"1","t":"` + strings.Repeat("x ", front.SmallReply) + `"}`
 	s.put("default", long)
 	var calls sync.WaitGroup
 	var deaf []*deafWriter
@@ -790,8 +791,8 @@ func TestCallersThatDoNotReadHoldNothing(t *testing.T) {
 			}
 		}
 	}
-	if s.node.replies.Used() < 4*smallReply {
-		t.Errorf("only %d bytes of long replies are charged", s.node.replies.Used())
+	if s.node.front.Replies().Used() < 4*front.SmallReply {
+		t.Errorf("only %d bytes of long replies are charged", s.node.front.Replies().Used())
 	}
 	s.do("DELETE", "/indexes/default", "", "").want(200)
 	for _, w := range deaf {
@@ -803,7 +804,7 @@ func TestCallersThatDoNotReadHoldNothing(t *testing.T) {
 			t.Errorf("call %d: %d %.100s", i, w.status, w.body.String())
 		}
 	}
-	if s.node.replies.Used() != 0 {
+	if s.node.front.Replies().Used() != 0 {
 		t.Error("the memory of a reply was not given back")
 	}
 }
@@ -811,8 +812,8 @@ func TestCallersThatDoNotReadHoldNothing(t *testing.T) {
 // TestLongRepliesAreBounded: when the memory of replies is full a search keeps its place until its reply was taken.
 func TestLongRepliesAreBounded(t *testing.T) {
 	s := newServer(t, Config{})
-	s.put("default", `{"id":"1","t":"`+strings.Repeat("x ", smallReply)+`"}`)
-	full, err := s.node.replies.Enter(context.Background(), s.node.replies.Limit())
+	s.put("default", `{"id":"1","t":"`+strings.Repeat("x ", front.SmallReply)+`"}`)
+	full, err := s.node.front.Replies().Enter(context.Background(), s.node.front.Replies().Limit())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -832,7 +833,7 @@ func TestLongRepliesAreBounded(t *testing.T) {
 	close(long.hears)
 	close(short.hears)
 	calls.Wait()
-	if used := s.node.searches.Used(); used != 0 || s.node.replies.Used() != 0 {
+	if used := s.node.searches.Used(); used != 0 || s.node.front.Replies().Used() != 0 {
 		t.Errorf("%d places are held at the end", used)
 	}
 }
@@ -866,8 +867,8 @@ func TestLongDocumentsAreAnalysedWithinTheirMemory(t *testing.T) {
 	}
 	for range n {
 		size := <-entered
-		// Up to longLine, a line of a load belongs to what the load is charged.
-		if used := s.node.analyses.Used(); used > limits.RequestBytes || size > longLine && used < analysisFactor*(300<<10) {
+		// Up to front.LongLine, a line of a load belongs to what the load is charged.
+		if used := s.node.analyses.Used(); used > limits.RequestBytes || size > front.LongLine && used < analysisFactor*(300<<10) {
 			t.Errorf("%d bytes are charged, with a document of %d", used, size)
 		}
 		s.put("default", `{"id":"short","t":"x"}`)
@@ -902,14 +903,14 @@ func (s *slowReader) Write(b []byte) (int, error) {
 func TestRepliesHaveATimeToBeTaken(t *testing.T) {
 	for _, whole := range []time.Duration{time.Minute, time.Second} {
 		s := newServer(t, Config{Limits: Limits{ReplyTime: whole}})
-		s.put("default", `{"id":"1","t":"`+strings.Repeat("x ", 2*smallReply)+`"}`)
+		s.put("default", `{"id":"1","t":"`+strings.Repeat("x ", 2*front.SmallReply)+`"}`)
 		w := &slowReader{recorder: newRecorder()}
 		s.node.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/search?q=x", nil))
 		if len(w.limits) != 5 || w.status != 200 {
 			t.Fatalf("status %d, %d parts", w.status, len(w.limits))
 		}
 		for _, limit := range w.limits {
-			if most := min(whole, replyStall); limit > most || limit < most/2 {
+			if most := min(whole, front.ReplyStall); limit > most || limit < most/2 {
 				t.Errorf("a part may take %v, want nearly %v", limit, most)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"strings"
 	"syscall"
@@ -193,35 +192,6 @@ func TestConnectionsOfShardGRPCAreBounded(t *testing.T) {
 	}
 }
 
-// brokenConns is a listener whose connections fail when they are closed.
-type brokenConns struct {
-	net.Listener
-	accepted int
-}
-
-type brokenConn struct{ net.Conn }
-
-func (brokenConn) Close() error { return errors.New("cannot close") }
-
-func (l *brokenConns) Accept() (net.Conn, error) {
-	if l.accepted++; l.accepted > 3 {
-		return nil, net.ErrClosed
-	}
-	return brokenConn{}, nil
-}
-
-// A connection beyond the bound that cannot even be closed does not end the server.
-func TestConnectionsBeyondTheBoundThatFailToClose(t *testing.T) {
-	inner := &brokenConns{}
-	l := &connListener{Listener: inner, room: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
-	if _, err := l.Accept(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || inner.accepted != 4 {
-		t.Errorf("%v after %d connections", err, inner.accepted)
-	}
-}
-
 // Whoever connects and says nothing, as a check of health by TCP does, or no more than a part of what comes before calls, does not hold the
 // end of the node up: no server waits for it as long as it would wait for its first words.
 func TestBareConnectionsDoNotHoldTheEndUp(t *testing.T) {
@@ -241,14 +211,9 @@ func TestBareConnectionsDoNotHoldTheEndUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "every connection is taken", func() bool {
-		taken := 0
-		for _, l := range s.node.servers.list[:2] {
-			c := l.lis.(*connListener)
-			c.mu.Lock()
-			taken += len(c.mu.conns)
-			c.mu.Unlock()
-		}
-		return taken == 6
+		http, _ := s.node.front.Connections(HTTP)
+		grpc, _ := s.node.front.Connections(GRPC)
+		return http+grpc == 6
 	})
 	began := time.Now()
 	if err := s.node.Close(context.Background()); err != nil {
@@ -276,14 +241,9 @@ func TestAHandshakeThatStopsHalfWayIsCut(t *testing.T) {
 	if _, err := io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x06\x04\x00\x00\x00\x00\x00"); err != nil {
 		t.Fatal(err)
 	}
-	conns := s.node.servers.list[0].lis.(*connListener)
 	until(t, "the connection is in use", func() bool {
-		conns.mu.Lock()
-		defer conns.mu.Unlock()
-		for c := range conns.mu.conns {
-			return c.heard.Load() >= helloHTTP2
-		}
-		return false
+		_, inUse := s.node.front.Connections(GRPC)
+		return inUse == 1
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -293,72 +253,5 @@ func TestAHandshakeThatStopsHalfWayIsCut(t *testing.T) {
 	}
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("the node closed after %v", took)
-	}
-}
-
-// A connection that is asking a question when the node begins to end is answered.
-func TestTheEndLeavesConnectionsInUse(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &connListener{Listener: inner, hello: 2, log: slog.New(slog.DiscardHandler)}
-	defer l.Close()
-	pair := func(hello string) (client, server net.Conn) {
-		client, err := net.Dial("tcp", inner.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if server, err = l.Accept(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(client, hello); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(server, make([]byte, len(hello))); err != nil {
-			t.Fatal(err)
-		}
-		return client, server
-	}
-	silent, silentServer := pair("h")
-	asking, askingServer := pair("hi")
-	defer silent.Close()
-	defer asking.Close()
-	defer askingServer.Close()
-	l.endSilent()
-	if _, err := silentServer.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("on a connection that was closed: %v", err)
-	}
-	if _, err := askingServer.Write([]byte("x")); err != nil {
-		t.Errorf("on a connection in use: %v", err)
-	}
-	if err := askingServer.(*countedConn).CloseWrite(); err != nil {
-		t.Error(err)
-	}
-	if b, err := io.ReadAll(asking); err != nil || string(b) != "x" {
-		t.Errorf("read %q, %v", b, err)
-	}
-	late, err := net.Dial("tcp", inner.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer late.Close()
-	accepted := make(chan error, 1)
-	go func() {
-		_, err := l.Accept()
-		accepted <- err
-	}()
-	if _, err := io.Copy(io.Discard, late); err != nil && !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("a connection that came late ended with %v", err)
-	}
-	l.endAll()
-	if _, err := askingServer.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("after the end: %v", err)
-	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("accept: %v", err)
 	}
 }

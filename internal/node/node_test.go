@@ -20,24 +20,24 @@ import (
 func TestRoutesAndDocumentAgree(t *testing.T) {
 	doc := document()
 	have := map[string]bool{}
-	for _, rt := range routes() {
-		have[rt.method+" "+rt.path] = true
-		item := doc.Paths.Find(rt.path)
-		if item == nil || item.GetOperation(rt.method) == nil {
-			t.Errorf("%s %s is not in the document", rt.method, rt.path)
+	for _, rt := range (&Node{}).routes() {
+		have[rt.Method+" "+rt.Path] = true
+		item := doc.Paths.Find(rt.Path)
+		if item == nil || item.GetOperation(rt.Method) == nil {
+			t.Errorf("%s %s is not in the document", rt.Method, rt.Path)
 			continue
 		}
-		if rt.params == nil {
+		if rt.Params == nil {
 			continue // the parameters of search are compared where they are defined
 		}
 		var documented []string
-		for _, p := range item.GetOperation(rt.method).Parameters {
+		for _, p := range item.GetOperation(rt.Method).Parameters {
 			if p.Value.In == "query" {
 				documented = append(documented, p.Value.Name)
 			}
 		}
-		if d := cmp.Diff(slices.Sorted(slices.Values(rt.params)), slices.Sorted(slices.Values(documented))); len(documented)+len(rt.params) > 0 && d != "" {
-			t.Errorf("%s %s: parameters in code and document: %s", rt.method, rt.path, d)
+		if d := cmp.Diff(slices.Sorted(slices.Values(rt.Params)), slices.Sorted(slices.Values(documented))); len(documented)+len(rt.Params) > 0 && d != "" {
+			t.Errorf("%s %s: parameters in code and document: %s", rt.Method, rt.Path, d)
 		}
 	}
 	for path, item := range doc.Paths.Map() {

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
-	"time"
 
-	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
-	"github.com/weft-search/weft/internal/obs"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/schema/jsondoc"
 	"github.com/weft-search/weft/internal/segment"
@@ -20,27 +18,12 @@ import (
 	"github.com/weft-search/weft/internal/vfs"
 )
 
-// errTimeout is the cause of a context whose timeout_ms is over.
-var errTimeout = fmt.Errorf("timeout_ms is over: %w", context.DeadlineExceeded)
-
 // problem is the one table from errors of the engine and the node to problem documents. Details are made here, never taken from
 // an error that could hold a path. An error that is not in the table is internal.
 func (n *Node) problem(ctx context.Context, err error) *api.Problem {
-	if p, ok := errors.AsType[*api.Problem](err); ok {
-		return p
-	}
-	// What ended the context explains the error better than the error does.
-	if cause := context.Cause(ctx); cause != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
-		err = cause
-	}
-	if r, ok := errors.AsType[*admit.Refusal](err); ok {
-		return refusalProblem(r)
-	}
-	if p := api.QueryProblem("q", -1, err); p != nil {
-		return p
-	}
-	if p := api.AggProblem("aggs", err); p != nil {
-		return p
+	prob, err := front.FirstProblem(ctx, err)
+	if prob != nil {
+		return prob
 	}
 	if e, ok := errors.AsType[*exec.QueryError](err); ok {
 		p := &api.Problem{Code: engineCode(e.Code), Field: api.Clip(e.Field), Detail: api.ClipDetail(e.Reason)}
@@ -68,13 +51,13 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 	}
 	if e, ok := errors.AsType[*shard.OverloadError](err); ok {
 		return &api.Problem{
-			Code: api.MemtableFull, Limit: e.Max, HasLimit: true, RetryAfterMS: retryMS(e.RetryAfter),
+			Code: api.MemtableFull, Limit: e.Max, HasLimit: true, RetryAfterMS: front.RetryMS(e.RetryAfter),
 			Detail: "memory for new documents is full until some of it is written out",
 		}
 	}
 	if e, ok := errors.AsType[*memoryError](err); ok {
 		return &api.Problem{
-			Code: api.MemtableFull, Limit: e.limit, HasLimit: true, RetryAfterMS: retryMS(e.retry),
+			Code: api.MemtableFull, Limit: e.limit, HasLimit: true, RetryAfterMS: front.RetryMS(e.retry),
 			Detail: "memory for new documents of all indexes is full until some of it is written out",
 		}
 	}
@@ -114,18 +97,14 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 			Code: api.IndexLimit, Field: indexParam, Limit: limit, HasLimit: true, RetryAfterMS: 60_000,
 			Detail: fmt.Sprintf("the node holds %d indexes, which is all it may; delete one first", limit),
 		}
-	case errors.Is(err, errClosing), errors.Is(err, shard.ErrClosed):
-		return &api.Problem{Code: api.ShuttingDown, RetryAfterMS: 1000, Detail: "the server is shutting down"}
+	case errors.Is(err, front.ErrClosing), errors.Is(err, shard.ErrClosed):
+		return front.ShuttingDown()
 	case errors.Is(err, shard.ErrTooLarge):
 		return &api.Problem{Code: api.DocumentTooLarge, Detail: "the document is larger than the memory that an index may take for new ones", Cause: err}
 	case isDamage(err), errors.Is(err, shard.ErrMissingObject):
 		return &api.Problem{Code: api.IndexUnavailable, Field: indexParam, Detail: "a file of the index is damaged; weft doctor on the data folder tells which", Cause: err}
-	case errors.Is(err, context.DeadlineExceeded):
-		return api.NewProblem(api.Timeout, "the time given to the request is over").On("timeout_ms")
-	case errors.Is(err, context.Canceled):
-		return api.NewProblem(api.CallerGone, "the caller hung up")
 	}
-	return &api.Problem{Code: api.Internal, Detail: "the server failed; its log has more under the request id", Cause: err}
+	return front.LastProblem(err)
 }
 
 // isDamage tells whether an error says that bytes on the disk are not what was written.
@@ -177,37 +156,6 @@ func readOnlyReason(err error) string {
 	return "documents in memory cannot be written out to the disk and leave no room for more; the server keeps trying, searches go on, and the log of the server tells why"
 }
 
-// gateCodes names the refusal of each gate.
-var gateCodes = map[string]api.Code{
-	gateSearches: api.TooManySearches,
-	gateWrites:   api.TooManyWrites,
-	gateBulks:    api.TooManyBulks,
-	gateScans:    api.TooManySearches,
-	gateMemory:   api.RequestMemoryFull,
-	gateAnalyses: api.RequestMemoryFull,
-	gateAggs:     api.RequestMemoryFull,
-	gateReplies:  api.RequestMemoryFull,
-}
-
-func refusalProblem(r *admit.Refusal) *api.Problem {
-	p := &api.Problem{Code: gateCodes[r.Gate], Limit: r.Limit, HasLimit: true, RetryAfterMS: retryMS(r.RetryAfter)}
-	switch r.Gate {
-	case gateMemory:
-		p.Detail = fmt.Sprintf("the bodies of all requests may take %d bytes together, and no room came free", r.Limit)
-	case gateAggs:
-		p.Detail = fmt.Sprintf("facets and aggregations of all searches may need %d bytes together, and no room came free", r.Limit)
-	case gateReplies:
-		p.Detail = fmt.Sprintf("the long replies that are being sent may take %d bytes together, and no room came free", r.Limit)
-	case gateAnalyses:
-		p.Detail = fmt.Sprintf("taking long documents apart may need %d bytes together, and no room came free", r.Limit)
-	default:
-		p.Detail = fmt.Sprintf("%d %s run at once and %d may wait, and no place came free", r.Limit, r.Gate, r.Queue)
-	}
-	return p
-}
-
-func retryMS(d time.Duration) int64 { return max(1, (d + time.Millisecond - 1).Milliseconds()) }
-
 // docProblem is the problem of a document that does not fit; its codes come from package jsondoc.
 func docProblem(e *jsondoc.DocError) *api.Problem {
 	p := &api.Problem{Code: knownCode(e.Code, api.InvalidDocument), Field: api.Clip(e.Field), Detail: api.ClipDetail(e.Reason)}
@@ -243,6 +191,3 @@ func failureReason(err error) string {
 	}
 	return "the log of the server tells why"
 }
-
-// refusal is the counter of refusals with a code.
-func (n *Node) refusal(code api.Code) obs.Counter { return n.refused[code] }

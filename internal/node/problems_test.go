@@ -19,6 +19,7 @@ import (
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/agg"
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/schema/jsondoc"
@@ -42,11 +43,11 @@ func TestErrorsBecomeProblems(t *testing.T) {
 		code   api.Code
 		status int
 	}{
-		{&admit.Refusal{Gate: gateSearches, RetryAfter: time.Second}, api.TooManySearches, 429},
-		{&admit.Refusal{Gate: gateWrites, RetryAfter: time.Second}, api.TooManyWrites, 429},
-		{&admit.Refusal{Gate: gateBulks, RetryAfter: time.Second}, api.TooManyBulks, 429},
-		{&admit.Refusal{Gate: gateMemory, RetryAfter: time.Second}, api.RequestMemoryFull, 429},
-		{&admit.Refusal{Gate: gateAnalyses, RetryAfter: time.Second}, api.RequestMemoryFull, 429},
+		{&admit.Refusal{Gate: front.GateSearches, RetryAfter: time.Second}, api.TooManySearches, 429},
+		{&admit.Refusal{Gate: front.GateWrites, RetryAfter: time.Second}, api.TooManyWrites, 429},
+		{&admit.Refusal{Gate: front.GateBulks, RetryAfter: time.Second}, api.TooManyBulks, 429},
+		{&admit.Refusal{Gate: front.GateMemory, RetryAfter: time.Second}, api.RequestMemoryFull, 429},
+		{&admit.Refusal{Gate: front.GateAnalyses, RetryAfter: time.Second}, api.RequestMemoryFull, 429},
 		{&query.SyntaxError{Position: 3, Expected: "a word", Found: "end"}, api.InvalidQuery, 400},
 		{&query.LimitError{What: "depth", Limit: 32, Got: 33, Position: 5}, api.QueryLimit, 400},
 		{&exec.QueryError{Code: "unknown_field", Field: "x", Reason: "the index has no such field"}, api.UnknownField, 400},
@@ -86,8 +87,8 @@ func TestErrorsBecomeProblems(t *testing.T) {
 		{errNoIndex, api.IndexNotFound, 404},
 		{errDropped, api.IndexDeleted, 409},
 		{errIndexFull, api.IndexLimit, 429},
-		{errClosing, api.ShuttingDown, 503},
-		{errTimeout, api.Timeout, 504},
+		{front.ErrClosing, api.ShuttingDown, 503},
+		{front.ErrTimeout, api.Timeout, 504},
 		{context.DeadlineExceeded, api.Timeout, 504},
 		{context.Canceled, api.CallerGone, 499},
 		{api.NewProblem(api.InvalidID, "an own problem"), api.InvalidID, 400},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/shard/knn"
 )
 
@@ -20,15 +21,15 @@ const (
 var recallParams = []string{indexParam, "field", "k", "samples", "ef", "timeout_ms"}
 
 // knnRecall measures on the live index how well the search of a vector field finds what an exact search finds. It runs as one search.
-func (n *Node) knnRecall(c *call) *api.Problem {
-	name, prob := c.index()
+func (n *Node) knnRecall(c *front.Call) *api.Problem {
+	name, prob := c.Index()
 	if prob != nil {
 		return prob
 	}
-	if !c.params.Has("field") {
+	if !c.Params().Has("field") {
 		return &api.Problem{Code: api.MissingParameter, Field: "field", Detail: "field is missing: the vector field to measure"}
 	}
-	req := knn.RecallRequest{Field: c.params.Get("field"), K: recallK, Samples: recallSamples}
+	req := knn.RecallRequest{Field: c.Params().Get("field"), K: recallK, Samples: recallSamples}
 	timeout := 0
 	for _, p := range []struct {
 		name string
@@ -40,23 +41,23 @@ func (n *Node) knnRecall(c *call) *api.Problem {
 		{"ef", &req.Ef, knn.MaxEf},
 		{"timeout_ms", &timeout, int(n.cfg.Limits.SearchTimeout.Milliseconds())},
 	} {
-		if c.params.Has(p.name) {
-			if *p.into, prob = api.ParseCount(p.name, c.params.Get(p.name), 1, p.most); prob != nil {
+		if c.Params().Has(p.name) {
+			if *p.into, prob = api.ParseCount(p.name, c.Params().Get(p.name), 1, p.most); prob != nil {
 				return prob
 			}
 		}
 	}
-	ctx := c.ctx
+	ctx := c.Context()
 	if timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, c.start.Add(time.Duration(timeout)*time.Millisecond), errTimeout)
+		ctx, cancel = context.WithDeadlineCause(ctx, c.Start().Add(time.Duration(timeout)*time.Millisecond), front.ErrTimeout)
 		defer cancel()
 	}
 	place, err := n.searches.Enter(ctx, 1)
 	if err != nil {
 		return n.problem(ctx, err)
 	}
-	defer func() { c.leave(n, place) }()
+	defer func() { c.Leave(place) }()
 	ctx, r, err := n.read(ctx, name)
 	if err != nil {
 		return n.problem(ctx, err)
@@ -67,5 +68,5 @@ func (n *Node) knnRecall(c *call) *api.Problem {
 		return n.problem(ctx, fmt.Errorf("measure recall: %w", err))
 	}
 	reply := api.RecallReply{Recall: res.Recall, K: res.K, Samples: res.Samples, Approximate: res.Approximate}
-	return c.json(n, http.StatusOK, reply.AppendJSON(nil))
+	return c.JSON(http.StatusOK, reply.AppendJSON(nil))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
+	"github.com/weft-search/weft/internal/front"
 )
 
 // stopwatch splits the time of a call into stages that add up to it.
@@ -42,30 +43,30 @@ func (n *Node) searchLimits() api.SearchLimits {
 	return api.SearchLimits{Hits: n.cfg.Limits.Hits, Timeout: n.cfg.Limits.SearchTimeout}
 }
 
-func (n *Node) search(c *call) *api.Problem {
-	req, prob := api.ParseSearch(c.params, n.searchLimits())
+func (n *Node) search(c *front.Call) *api.Problem {
+	req, prob := api.ParseSearch(c.Params(), n.searchLimits())
 	if prob != nil {
 		return prob
 	}
 	return n.runSearch(c, req)
 }
 
-func (n *Node) searchBody(c *call) *api.Problem {
-	if _, prob := c.wants(typeJSON); prob != nil {
+func (n *Node) searchBody(c *front.Call) *api.Problem {
+	if _, prob := c.Wants(front.TypeJSON); prob != nil {
 		return prob
 	}
 	var index string
-	if c.params.Has(indexParam) {
+	if c.Params().Has(indexParam) {
 		var prob *api.Problem
-		if index, prob = c.index(); prob != nil {
+		if index, prob = c.Index(); prob != nil {
 			return prob
 		}
 	}
-	body, held, prob := c.body(n, n.cfg.Limits.SearchBytes)
+	body, held, prob := c.Body(n.cfg.Limits.SearchBytes)
 	if prob != nil {
 		return prob
 	}
-	defer held.release()
+	defer held.Release()
 	req, prob := api.ParseSearchBody(body, index, n.searchLimits())
 	if prob != nil {
 		return prob
@@ -74,12 +75,12 @@ func (n *Node) searchBody(c *call) *api.Problem {
 }
 
 // runSearch answers a search. Its deadline counts from the first byte of the request.
-func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
-	watch := &stopwatch{start: c.start, laps: make([]api.Timing, 0, len(bound.Stages()))}
-	ctx := c.ctx
+func (n *Node) runSearch(c *front.Call, req *api.SearchRequest) *api.Problem {
+	watch := &stopwatch{start: c.Start(), laps: make([]api.Timing, 0, len(bound.Stages()))}
+	ctx := c.Context()
 	if req.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, c.start.Add(req.Timeout), errTimeout)
+		ctx, cancel = context.WithDeadlineCause(ctx, c.Start().Add(req.Timeout), front.ErrTimeout)
 		defer cancel()
 	}
 	x, err := n.newExecution(req, watch)
@@ -92,7 +93,7 @@ func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
 	if err != nil {
 		return n.problem(ctx, err)
 	}
-	defer func() { c.leave(n, place) }()
+	defer func() { c.Leave(place) }()
 	ctx, r, err := n.read(ctx, req.Index)
 	if err != nil {
 		return n.problem(ctx, err)
@@ -117,7 +118,7 @@ func (n *Node) runSearch(c *call, req *api.SearchRequest) *api.Problem {
 	}
 	body := reply.AppendJSON(make([]byte, 0, len(reply.Hits)+len(reply.Facets)+len(reply.Aggs)+2048))
 	record(reply.Total, outcome)
-	return c.json(n, http.StatusOK, body)
+	return c.JSON(http.StatusOK, body)
 }
 
 // within returns a context that also ends when the index is dropped or the node gives up waiting.

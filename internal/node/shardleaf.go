@@ -12,6 +12,7 @@ import (
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/serve"
@@ -132,10 +133,10 @@ func callLeaf[R any](ctx context.Context, l *shardLeaf, op leafOp, index string,
 		err = context.Cause(caller)
 	case l.closed.Err() != nil:
 		err = leaf.ErrClosed
-	case !n.drain.enter():
-		err = errClosing
+	case !n.front.Drain().Enter():
+		err = front.ErrClosing
 	default:
-		defer n.drain.leave()
+		defer n.front.Drain().Leave()
 		var done func()
 		if done, err = n.placed.enter(asked.Epoch, op.writes()); err != nil {
 			break
@@ -176,7 +177,7 @@ func (c *leafCall) failed(caller, closed context.Context, id string, err error) 
 		return api.StatusCallerGone, leaf.ErrClosed
 	}
 	p.RequestID = id
-	c.node.countFailure(p)
+	c.node.front.CountFailure(p)
 	return p.HTTPStatus(), p
 }
 

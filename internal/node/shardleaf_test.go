@@ -168,7 +168,7 @@ func TestLeafPanics(t *testing.T) {
 	l := s.node.Leaf()
 	_, err := l.Index(t.Context(), &leaf.IndexRequest{Body: []byte(`{"id":"1"}`)})
 	wantProblem(t, "a panic", err, api.Internal)
-	if s.node.writes.Used()+s.node.memory.Used() != 0 || s.node.drain.underWay() != 0 {
+	if s.node.writes.Used()+s.node.memory.Used() != 0 || s.node.front.Drain().UnderWay() != 0 {
 		t.Error("the panic kept its place")
 	}
 	if _, err := l.Docs(t.Context(), &leaf.DocsRequest{}); err != nil {

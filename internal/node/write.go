@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/schema/jsondoc"
@@ -23,32 +24,32 @@ func (n *Node) docLimits() jsondoc.Limits {
 // oneMember is the accounting of a write that this node applied: it is the only member of its group.
 func oneMember() api.Members { return api.Members{OK: 1, Total: 1} }
 
-func (n *Node) putDocument(c *call) *api.Problem {
-	name, prob := c.index()
+func (n *Node) putDocument(c *front.Call) *api.Problem {
+	name, prob := c.Index()
 	if prob != nil {
 		return prob
 	}
-	if _, prob := c.wants(typeJSON); prob != nil {
+	if _, prob := c.Wants(front.TypeJSON); prob != nil {
 		return prob
 	}
-	body, held, prob := c.body(n, n.cfg.Limits.DocumentBytes)
+	body, held, prob := c.Body(n.cfg.Limits.DocumentBytes)
 	if prob != nil {
 		if prob.Code == api.BodyTooLarge {
 			prob.Code = api.DocumentTooLarge
 		}
 		return prob
 	}
-	defer held.release()
-	leave, err := n.enterWrite(c.ctx, len(body))
+	defer held.Release()
+	leave, err := n.enterWrite(c.Context(), len(body))
 	if err != nil {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
 	defer leave()
-	reply, _, prob := n.writeDocument(c.ctx, name, body)
+	reply, _, prob := n.writeDocument(c.Context(), name, body)
 	if prob != nil {
 		return prob
 	}
-	return c.json(n, http.StatusOK, reply.AppendJSON(nil))
+	return c.JSON(http.StatusOK, reply.AppendJSON(nil))
 }
 
 // enterWrite waits for a place among the writes and for the memory to take so many bytes of a document apart. leave gives both back.
@@ -99,26 +100,26 @@ func (n *Node) writeDocument(ctx context.Context, name string, body []byte) (rep
 	return &api.WriteReply{OK: true, ID: it.key, Members: oneMember(), Inferred: w.inferred}, w.lease.state(), nil
 }
 
-func (n *Node) deleteDocument(c *call) *api.Problem {
-	name, prob := c.index()
+func (n *Node) deleteDocument(c *front.Call) *api.Problem {
+	name, prob := c.Index()
 	if prob != nil {
 		return prob
 	}
-	id, prob := c.id()
+	id, prob := c.ID()
 	if prob != nil {
 		return prob
 	}
-	place, err := n.writes.Enter(c.ctx, 1)
+	place, err := n.writes.Enter(c.Context(), 1)
 	if err != nil {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
 	defer place.Release()
-	deleted, _, err := n.deleteDocuments(c.ctx, name, []string{id})
+	deleted, _, err := n.deleteDocuments(c.Context(), name, []string{id})
 	if err != nil {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
 	reply := api.DeleteReply{OK: true, Deleted: deleted, Members: oneMember()}
-	return c.json(n, http.StatusOK, reply.AppendJSON(nil))
+	return c.JSON(http.StatusOK, reply.AppendJSON(nil))
 }
 
 // deleteDocuments deletes documents as one batch and counts those that were there. after is the index without them.
@@ -150,23 +151,23 @@ func (n *Node) deleteDocuments(ctx context.Context, name string, ids []string) (
 	return deleted, l.state(), nil
 }
 
-func (n *Node) getDocument(c *call) *api.Problem {
-	name, prob := c.index()
+func (n *Node) getDocument(c *front.Call) *api.Problem {
+	name, prob := c.Index()
 	if prob != nil {
 		return prob
 	}
-	id, prob := c.id()
+	id, prob := c.ID()
 	if prob != nil {
 		return prob
 	}
-	place, err := n.searches.Enter(c.ctx, 1)
+	place, err := n.searches.Enter(c.Context(), 1)
 	if err != nil {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
-	defer func() { c.leave(n, place) }()
-	l, err := n.catalog.use(c.ctx, name)
+	defer func() { c.Leave(place) }()
+	l, err := n.catalog.use(c.Context(), name)
 	if err != nil {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
 	defer l.release()
 	snap := l.eng.Snapshot()
@@ -176,7 +177,7 @@ func (n *Node) getDocument(c *call) *api.Problem {
 		source, err = bound.StoredOnly(snap.Schema()).Apply(source)
 	}
 	if err != nil {
-		return n.problem(c.ctx, err)
+		return n.problem(c.Context(), err)
 	}
 	if !ok {
 		return api.NewProblem(api.DocumentNotFound, "the index has no document with this id").On("id")
@@ -189,7 +190,7 @@ func (n *Node) getDocument(c *call) *api.Problem {
 	} else {
 		b = append(b, source...)
 	}
-	return c.json(n, http.StatusOK, append(b, '}'))
+	return c.JSON(http.StatusOK, append(b, '}'))
 }
 
 // item is one document of a batch: its place in the request, and either an operation or why there is none.

@@ -1,4 +1,4 @@
-package node
+package front
 
 import (
 	"log/slog"
@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// connListener keeps count of a server's connections. Those beyond a number are closed at once, so that what a peer can make the server
+// Conns is a listener that keeps count of a server's connections. Those beyond a number are closed at once, so that what a peer can make the server
 // hold is bounded; and those on which a peer has not said enough yet can be closed apart from the others. Servers wait for such ones when
 // they end, as if they were calls: net/http for 5 s, grpc for 10.
-type connListener struct {
+type Conns struct {
 	net.Listener
 	room  chan struct{} // nil: as many as come
 	hello int64         // bytes with which a connection is in use
@@ -23,8 +23,30 @@ type connListener struct {
 	}
 }
 
+// NewConns returns a listener that takes at most so many connections at once, 0 for as many as come. hello is the number of bytes with
+// which a connection is in use.
+func NewConns(lis net.Listener, most int, hello int64, log *slog.Logger) *Conns {
+	l := &Conns{Listener: lis, hello: hello, log: log}
+	if most > 0 {
+		l.room = make(chan struct{}, most)
+	}
+	return l
+}
+
+// Count is the number of connections, and of those in use.
+func (l *Conns) Count() (open, inUse int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.mu.conns {
+		if c.heard.Load() >= l.hello {
+			inUse++
+		}
+	}
+	return len(l.mu.conns), inUse
+}
+
 // Accept implements net.Listener.
-func (l *connListener) Accept() (net.Conn, error) {
+func (l *Conns) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
@@ -41,7 +63,7 @@ func (l *connListener) Accept() (net.Conn, error) {
 }
 
 // take counts a connection in; nil when there is no room for it, or when the server is ending.
-func (l *connListener) take(c net.Conn) *countedConn {
+func (l *Conns) take(c net.Conn) *countedConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.ending {
@@ -62,15 +84,15 @@ func (l *connListener) take(c net.Conn) *countedConn {
 	return counted
 }
 
-// endSilent takes no connection any more and closes those that are not in use yet.
-func (l *connListener) endSilent() {
+// EndSilent takes no connection any more and closes those that are not in use yet.
+func (l *Conns) EndSilent() {
 	l.closeConns(func(c *countedConn) bool { return c.heard.Load() < l.hello })
 }
 
-// endAll takes no connection any more and closes all.
-func (l *connListener) endAll() { l.closeConns(func(*countedConn) bool { return true }) }
+// EndAll takes no connection any more and closes all.
+func (l *Conns) EndAll() { l.closeConns(func(*countedConn) bool { return true }) }
 
-func (l *connListener) closeConns(which func(c *countedConn) bool) {
+func (l *Conns) closeConns(which func(c *countedConn) bool) {
 	var list []*countedConn
 	l.mu.Lock()
 	l.mu.ending = true
@@ -87,10 +109,10 @@ func (l *connListener) closeConns(which func(c *countedConn) bool) {
 	}
 }
 
-// countedConn is a connection of a connListener.
+// countedConn is a connection of a Conns.
 type countedConn struct {
 	net.Conn
-	from  *connListener
+	from  *Conns
 	heard atomic.Int64 // bytes read, until they are enough
 	left  sync.Once
 }
