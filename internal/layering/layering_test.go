@@ -25,6 +25,7 @@ var layers = [][]string{
 	{"internal/api"},
 	{"internal/front"},
 	{"internal/leaf"},
+	{"internal/cluster"},
 	{"internal/node"},
 	{"internal/client"},
 	{"internal/cli"},

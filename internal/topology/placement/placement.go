@@ -2,7 +2,15 @@
 // state. All rules are pinned to the bit by golden files, because a document that changes its owner without being moved is lost.
 //
 // The hash of an id is fmix32(fnv1a32(id)) over its UTF-8 bytes: FNV-1a alone is linear in the last bytes, so that ids that count
-// upwards would crowd on a ring; the finalizer of MurmurHash3 breaks that.
+// upwards would crowd on a ring; the finalizer of MurmurHash3 breaks that. What follows takes nothing but this hash h, so a place
+// that keeps hashes can tell owners without the ids:
+//
+//   - ring: virtual node v of shard s stands at the point fmix32(fnv1a32("shard:" + s + "#" + v)), both numbers in decimal from 0. The
+//     owner of h is the shard of the lowest point that is h or above, and of the lowest of all where there is none. Where points of
+//     several shards fall together, the lowest ordinal has the point and the others are without it;
+//   - modulo: h modulo the number of shards;
+//   - rendezvous: the shard with the highest weight mix64(s<<32 | h), where mix64 is the finalizer of SplitMix64 (Stafford's 13th). It
+//     is a bijection, so two shards never draw the same weight for a hash.
 package placement
 
 import (
@@ -20,7 +28,7 @@ const (
 	// Modulo is the hash modulo the shards: as even as the hash, but one more shard moves nearly everything.
 	Modulo Rule = "modulo"
 	// Rendezvous gives a document to the shard with the highest weight drawn from both (Thaler and Ravishankar, 1998): as even as
-	// the hash, and one more shard takes exactly what is its own, at the price of one look at every shard.
+	// the hash, and one more shard takes exactly its own part and nothing else moves, at the price of one look at every shard.
 	Rendezvous Rule = "rendezvous"
 )
 
@@ -57,6 +65,18 @@ func (s Spec) Validate() error {
 	return nil
 }
 
+// Normal returns the spec with what it leaves open filled in: DefaultVNodes on a ring, no virtual nodes elsewhere. Specs that place
+// alike have the same normal form.
+func (s Spec) Normal() Spec {
+	switch {
+	case s.Rule != Ring:
+		s.VNodes = 0
+	case s.VNodes == 0:
+		s.VNodes = DefaultVNodes
+	}
+	return s
+}
+
 // Hash is the hash of a document's id.
 func Hash[T ~string | ~[]byte](id T) uint32 { return fmix32(fnv1a32(id)) }
 
@@ -75,4 +95,11 @@ func fmix32(h uint32) uint32 {
 	h ^= h >> 13
 	h *= 0xc2b2ae35
 	return h ^ h>>16
+}
+
+// mix64 is the finalizer of SplitMix64.
+func mix64(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }
