@@ -28,6 +28,7 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/topology/placement"
 )
 
 // Node is one serving process, or one of several in a process.
@@ -38,6 +39,8 @@ type Node struct {
 	self identity
 
 	placed placed // the shard map that the node is part of
+	// placements are those by which callers narrow what they see.
+	placements placement.Cache
 
 	catalog catalog
 	// openEngine opens the shard of an index: the seam at which tests make the engine fail.

@@ -227,6 +227,9 @@ func (c *leafCall) read(gate *admit.Gate) (*view, error) {
 	}
 	c.ctx, c.reading = ctx, r
 	c.watch.lap(bound.StageQueue)
+	if err := r.narrow(ctx, c.node, c.asked.Owned); err != nil {
+		return nil, err
+	}
 	c.view.node, c.view.watch, c.view.lenient = c.node, c.watch, c.asked.Lenient
 	if err := c.view.show(r.lease.index, r.snap); err != nil {
 		return nil, err

@@ -200,6 +200,11 @@ type item struct {
 	raw  []byte // the JSON, valid until the batch is committed
 	doc  *schema.Document
 	fail *api.Problem
+
+	// Of a Sync only.
+	del     bool             // the document of key is deleted
+	cond    *shard.Condition // what has to hold; nil: nothing
+	changed bool             // it did not hold, and nothing was applied
 }
 
 // batch is what is applied to an index at once.
@@ -396,7 +401,7 @@ func (w *writer) applyTyped(ctx context.Context, b *batch) error {
 	b.ops, b.at = b.ops[:0], b.at[:0]
 	for i := range b.items {
 		if it := &b.items[i]; it.fail == nil {
-			b.ops, b.at = append(b.ops, shard.Op{Doc: it.doc}), append(b.at, i)
+			b.ops, b.at = append(b.ops, shard.Op{Delete: it.del, Key: it.key, Doc: it.doc, If: it.cond}), append(b.at, i)
 		}
 	}
 	if len(b.ops) == 0 {
@@ -409,6 +414,10 @@ func (w *writer) applyTyped(ctx context.Context, b *batch) error {
 	for k, r := range res {
 		if r.Err != nil {
 			it := &b.items[b.at[k]]
+			if errors.Is(r.Err, shard.ErrChanged) {
+				it.changed = true
+				continue
+			}
 			it.fail = w.node.problem(ctx, r.Err)
 			it.fail.Line = it.line
 			b.valid--

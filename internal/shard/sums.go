@@ -27,21 +27,23 @@ const MaxSumBytes = 128 << 20
 // sumBytes is what is remembered.
 var sumBytes atomic.Int64
 
-// Sum returns the checksum of a document of a leaf. It reads the source unless the checksum is remembered.
-func (sn *Snapshot) Sum(leaf int, doc uint32) (Sum, error) {
+// Sum returns the checksum of a document of a leaf. Unless the checksum is remembered it reads the source, into buf, which it leaves as
+// large as it had to make it.
+func (sn *Snapshot) Sum(leaf int, doc uint32, buf *[]byte) (Sum, error) {
 	l := sn.leaves[leaf]
 	if s, ok := l.(*segmentLeaf); ok {
 		if sums := s.f.sums.Load(); sums != nil {
 			return (*sums)[doc], nil
 		}
 	}
-	source, err := l.Source(doc, nil)
+	source, err := l.Source(doc, (*buf)[:0])
 	if err != nil {
 		return Sum{}, err
 	}
 	if source == nil {
 		return Sum{}, ErrNoSources
 	}
+	*buf = source
 	return SumOf(source), nil
 }
 
