@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"sort"
 	"strconv"
 
 	"github.com/zeebo/xxh3"
