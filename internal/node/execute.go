@@ -62,7 +62,7 @@ func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*a
 	if req.Profile {
 		x.trace = &exec.Trace{}
 		if x.stats == nil {
-			if x.stats, err = exec.Statistics(ctx, x.leaves, x.sch, x.analyzers, x.query.Root, req.DefaultFields); err != nil {
+			if x.stats, err = exec.Statistics(ctx, x.leaves, x.sch, x.analyzers, exec.Request{Query: x.query.Root, DefaultFields: req.DefaultFields}); err != nil {
 				return nil, x.placed(ctx, err)
 			}
 		}

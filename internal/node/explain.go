@@ -32,7 +32,7 @@ func (x *execution) trees(ctx context.Context) ([][]byte, error) {
 	var lexical *exec.Explainer // nil where no hit has a text score
 	if len(trees) > 0 && (x.req.KNN == nil || !x.query.Everything) {
 		var err error
-		lexical, err = exec.NewExplainer(ctx, x.leaves, x.sch, x.analyzers, x.query.Root, x.stats, x.req.DefaultFields, x.rank.hits)
+		lexical, err = exec.NewExplainer(ctx, x.leaves, x.sch, x.analyzers, exec.Request{Query: x.query.Root, Stats: x.stats, DefaultFields: x.req.DefaultFields}, x.rank.hits)
 		if err != nil {
 			return nil, err
 		}

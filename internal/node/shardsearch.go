@@ -170,7 +170,7 @@ func (l *shardLeaf) Stats(ctx context.Context, req *leaf.StatsRequest) (*leaf.St
 			return nil, err
 		}
 		if req.Query != nil {
-			more, err := exec.Statistics(c.ctx, v.leaves, v.sch, v.analyzers, req.Query, req.DefaultFields)
+			more, err := exec.Statistics(c.ctx, v.leaves, v.sch, v.analyzers, exec.Request{Query: req.Query, DefaultFields: req.DefaultFields, Lenient: v.lenient})
 			if err != nil {
 				return nil, err
 			}

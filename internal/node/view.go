@@ -127,7 +127,7 @@ func (v *view) checkDefaultFields() *api.Problem {
 
 // search ranks by a query. Query, filters and what is wanted are the caller's to set in r.
 func (v *view) search(ctx context.Context, r exec.Request) (*exec.Result, error) {
-	r.Stats, r.DefaultFields, r.Cache, r.Trace, r.AllowPartial = v.stats, v.defaultFields, v.node.filters, v.trace, v.allowPartial
+	r.Stats, r.DefaultFields, r.Lenient, r.Cache, r.Trace, r.AllowPartial = v.stats, v.defaultFields, v.lenient, v.node.filters, v.trace, v.allowPartial
 	res, err := exec.Search(ctx, v.leaves, v.sch, v.analyzers, r)
 	v.watch.lap(bound.StageSearch)
 	if err != nil {
@@ -145,7 +145,7 @@ func (v *view) vectorRequest(q *api.KNN, k int, filters []query.Node) knn.Reques
 	return knn.Request{
 		Field: q.Field, Dense: q.Dense, Bits: q.Bits, Indices: q.Indices, Weights: q.Weights,
 		K: k, Exact: q.Exact, Ef: q.Ef, Combiner: q.Combiner,
-		Filters: filters, DefaultFields: v.defaultFields, Cache: v.node.filters,
+		Filters: filters, DefaultFields: v.defaultFields, Lenient: v.lenient, Cache: v.node.filters,
 	}
 }
 
@@ -167,7 +167,7 @@ func (v *view) match(ctx context.Context, q query.Node, filters []query.Node) (*
 	if err := v.charge(v.setBytes()); err != nil {
 		return nil, err
 	}
-	m, err := exec.Match(ctx, v.leaves, v.sch, v.analyzers, q, filters, exec.MatchOptions{DefaultFields: v.defaultFields, Cache: v.node.filters, Stats: v.stats})
+	m, err := exec.Match(ctx, v.leaves, v.sch, v.analyzers, q, filters, exec.MatchOptions{DefaultFields: v.defaultFields, Lenient: v.lenient, Cache: v.node.filters, Stats: v.stats})
 	if err != nil {
 		return nil, err
 	}

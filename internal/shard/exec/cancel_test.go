@@ -129,7 +129,7 @@ func TestPhraseLooksWithinADocument(t *testing.T) {
 					return err
 				},
 				"explain": func(ctx context.Context) error {
-					x, err := NewExplainer(ctx, leaves, sch, an, q, nil, nil, []Hit{{}})
+					x, err := NewExplainer(ctx, leaves, sch, an, Request{Query: q}, []Hit{{}})
 					if err != nil {
 						return err
 					}

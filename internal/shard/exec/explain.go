@@ -6,7 +6,6 @@ import (
 
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
-	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/segment/bitset"
 )
 
@@ -98,17 +97,16 @@ type leafPrefix struct {
 	termKey
 }
 
-// NewExplainer plans the explanations of hits, with the statistics that Search would use. Of a hit only the leaf and the document are
-// read. Errors are those of Search, and one for a document that no leaf has. The caller closes what it gets.
-func NewExplainer(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers, q query.Node, stats *score.Stats, defaultFields []string, hits []Hit) (*Explainer, error) {
+// NewExplainer plans the explanations of hits, with the statistics that Search would use. Of the request only Query, Stats,
+// DefaultFields and Lenient are read, of a hit only the leaf and the document. Errors are those of Search, and one for a document that no leaf has. The caller closes what it gets.
+func NewExplainer(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers, req Request, hits []Hit) (*Explainer, error) {
 	for i := range hits {
 		if h := &hits[i]; h.Leaf < 0 || h.Leaf >= len(leaves) || h.Doc >= leaves[h.Leaf].NumDocs() {
 			return nil, fmt.Errorf("explain: no document %d in leaf %d", h.Doc, h.Leaf)
 		}
 	}
-	req := Request{Query: q, Stats: stats, DefaultFields: defaultFields}
 	s := newSearcher(ctx, leaves, sch, an, &req)
-	root, err := s.planned(q)
+	root, err := s.planned(req.Query)
 	if err != nil {
 		s.release()
 		return nil, err

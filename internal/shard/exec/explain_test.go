@@ -14,7 +14,7 @@ import (
 // explainAll explains documents of leaves.
 func explainAll(t testing.TB, leaves []Leaf, q query.Node, hits []Hit) []*Explanation {
 	t.Helper()
-	x, err := NewExplainer(context.Background(), leaves, testSchema(), testAnalyzers(t), q, nil, nil, hits)
+	x, err := NewExplainer(context.Background(), leaves, testSchema(), testAnalyzers(t), Request{Query: q}, hits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestExplanationsOfManyPrefixes(t *testing.T) {
 	if raceEnabled {
 		return // its pools forget
 	}
-	x, err := NewExplainer(context.Background(), leaves, testSchema(), testAnalyzers(t), q, nil, nil, hits[:1])
+	x, err := NewExplainer(context.Background(), leaves, testSchema(), testAnalyzers(t), Request{Query: q}, hits[:1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,11 +119,11 @@ func TestExplainEndsWithItsContext(t *testing.T) {
 	hits := hitsOf(t, leaves, q, 5)
 	sch, an := testSchema(), testAnalyzers(t)
 	ctx := &countdown{Context: context.Background(), left: 0, err: context.Canceled}
-	if _, err := NewExplainer(ctx, leaves, sch, an, q, nil, nil, hits); !errors.Is(err, context.Canceled) {
+	if _, err := NewExplainer(ctx, leaves, sch, an, Request{Query: q}, hits); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v at the start", err)
 	}
 	ctx.left = 1 << 30
-	x, err := NewExplainer(ctx, leaves, sch, an, q, nil, nil, hits)
+	x, err := NewExplainer(ctx, leaves, sch, an, Request{Query: q}, hits)
 	if err != nil {
 		t.Fatal(err)
 	}

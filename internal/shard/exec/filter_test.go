@@ -504,7 +504,7 @@ func TestPagesAreCutFromOneRanking(t *testing.T) {
 			return ls
 		}
 		leaves := state()
-		stats, err := Statistics(context.Background(), leaves, sch, an, q, nil)
+		stats, err := Statistics(context.Background(), leaves, sch, an, Request{Query: q})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -652,7 +652,7 @@ func TestExplanationIsBounded(t *testing.T) {
 	if len(x.Parts) != 1 || len(x.Parts[0].Parts) != MaxExplained || x.Parts[0].More != MaxPrefixTerms-MaxExplained {
 		t.Fatalf("%d parts, %d more", len(x.Parts[0].Parts), x.Parts[0].More)
 	}
-	if _, err := NewExplainer(context.Background(), nil, sch, an, nil, nil, nil, []Hit{{}}); err == nil {
+	if _, err := NewExplainer(context.Background(), nil, sch, an, Request{}, []Hit{{}}); err == nil {
 		t.Error("a leaf that is not there is explained")
 	}
 }

@@ -107,6 +107,9 @@ type Request struct {
 	AllowPartial bool
 	// DefaultFields are searched by terms without a field; nil means every indexed text field in schema order.
 	DefaultFields []string
+	// Lenient takes a field that the schema does not have for one in which no document has a value: nothing matches there, and a key of
+	// Sort over it is missing for every document. Its text is taken apart as that of an inferred text field.
+	Lenient bool
 	// NoKeys leaves Hit.Key empty, for callers that read it from the leaf when they need it.
 	NoKeys bool
 	// Exhaustive turns pruning off: every match is scored. The answer is the same.
@@ -122,6 +125,8 @@ type Request struct {
 	After *After
 	// KeepStats fills Result.Stats: with them installed, another search scores like this one whatever was written meanwhile.
 	KeepStats bool
+	// LocalStats, if not 0, fills Result.LocalStats, unless they have more terms than this.
+	LocalStats int
 	// NoScores leaves Hit.Score 0 where no key of Sort is by score, and saves the statistics. Without it, and with such an order, the
 	// scores of the returned hits are computed, those of no other document.
 	NoScores bool
@@ -153,6 +158,8 @@ type Result struct {
 	Partial       bool   // the deadline passed before everything was searched
 	Notes         []string
 	Stats         *score.Stats // what the scores were made with, of the terms that score; nil without Request.KeepStats or scores
-	Scored        bool         // scores of the hits come from words, and so from statistics
-	CappedPrefix  bool         // a prefix has more than MaxPrefixTerms words, and only the most frequent of them score
+	// LocalStats are what Statistics gives for the query, whatever the scores were made with; nil without Request.LocalStats or scores.
+	LocalStats   *score.Stats
+	Scored       bool // scores of the hits come from words, and so from statistics
+	CappedPrefix bool // a prefix has more than MaxPrefixTerms words, and only the most frequent of them score
 }

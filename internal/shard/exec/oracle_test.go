@@ -968,7 +968,7 @@ func TestShardsWithSummedStatisticsEqualOne(t *testing.T) {
 		q := randomQuery(r, 2)
 		sum := &score.Stats{Fields: map[string]score.FieldStats{}, DF: map[score.Term]uint64{}}
 		for _, l := range shards {
-			st, err := Statistics(context.Background(), []Leaf{l}, sch, an, q, nil)
+			st, err := Statistics(context.Background(), []Leaf{l}, sch, an, Request{Query: q})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -202,6 +202,9 @@ func (s *searcher) planNode(q query.Node) (*node, error) {
 
 func (s *searcher) lookup(name string) (int, error) {
 	f, ok := s.schema.Lookup(name)
+	if !ok && s.req.Lenient {
+		return s.unknown(name), nil
+	}
 	if !ok {
 		return 0, &QueryError{Code: "unknown_field", Field: name, Reason: "the index has no such field"}
 	}
@@ -280,7 +283,7 @@ func (s *searcher) defaults() ([]int, error) {
 	}
 	var out []int
 	if names == nil {
-		for i := range s.schema.Fields {
+		for i := range s.schema.Fields[:s.known] {
 			if fd := &s.schema.Fields[i]; fd.Type == schema.Text && fd.Indexed && !fd.Primary {
 				out = append(out, i)
 			}
@@ -352,7 +355,7 @@ func (s *searcher) newTerm(field int, text []byte) int {
 
 // analyse makes tokens of query text: for a phrase in the written form, elsewhere in the form that finds most.
 func (s *searcher) analyse(field int, value string, exact bool) ([]text.Token, error) {
-	a := s.analyzers(field)
+	a := s.analyzer(field)
 	if a == nil {
 		return nil, fmt.Errorf("field %q has no analyzer", s.schema.Fields[field].Name)
 	}
@@ -465,7 +468,7 @@ func (s *searcher) phrase(field int, q *query.Phrase) (*node, error) {
 }
 
 func (s *searcher) prefix(field int, prefix string) (*node, error) {
-	a := s.analyzers(field)
+	a := s.analyzer(field)
 	if a == nil {
 		return nil, fmt.Errorf("field %q has no analyzer", s.schema.Fields[field].Name)
 	}
@@ -515,11 +518,9 @@ func (s *searcher) statistics() error {
 			st, known = ext.Fields[fd.Name]
 		}
 		if !known {
-			for _, l := range s.leaves {
-				st.Add(l.FieldStats(f))
-			}
+			st = s.fieldStats(f)
 		}
-		if s.collect != nil {
+		if s.collect != nil && (known || f < s.known) {
 			s.collect.Fields[fd.Name] = st
 		}
 		s.params[f].k1, s.params[f].b, s.params[f].avg, s.params[f].stats = fd.K1, fd.B, score.AvgLen(st), st
@@ -543,15 +544,9 @@ func (s *searcher) statistics() error {
 			known = t.df > 0
 		}
 		if !known {
-			for li, l := range s.leaves {
-				if !t.posts[li].ok {
-					continue
-				}
-				n, err := s.liveDF(l, t, li)
-				if err != nil {
-					return err
-				}
-				t.df += n
+			var err error
+			if t.df, err = s.ownDF(t); err != nil {
+				return err
 			}
 		}
 		if s.collect != nil && t.df > 0 {
@@ -564,6 +559,91 @@ func (s *searcher) statistics() error {
 	for _, c := range s.capped {
 		c.apply(s)
 	}
+	if most := s.req.LocalStats; most > 0 {
+		return s.localStats(most)
+	}
+	return nil
+}
+
+// fieldStats are those of the leaves.
+func (s *searcher) fieldStats(field int) (st score.FieldStats) {
+	for _, l := range s.leaves {
+		st.Add(l.FieldStats(field))
+	}
+	return st
+}
+
+// ownDF is the live document frequency of a term over the leaves. Its lists have to be looked up.
+func (s *searcher) ownDF(t *term) (df uint64, err error) {
+	for li, l := range s.leaves {
+		if !t.posts[li].ok {
+			continue
+		}
+		n, err := s.liveDF(l, t, li)
+		if err != nil {
+			return 0, err
+		}
+		df += n
+	}
+	return df, nil
+}
+
+// localStats sets local to what Statistics gives, unless there are more than most terms. It goes by the lists and the words of prefixes
+// that statistics has found.
+func (s *searcher) localStats(most int) error {
+	st := &score.Stats{Fields: map[string]score.FieldStats{}, DF: map[score.Term]uint64{}}
+	for _, l := range s.leaves {
+		st.Docs += uint64(l.LiveDocs())
+	}
+	for f := range s.params[:min(len(s.params), s.known)] {
+		if s.params[f].ready {
+			st.Fields[s.schema.Fields[f].Name] = s.fieldStats(f)
+		}
+	}
+	add := func(field int, text []byte, df uint64) (room bool) {
+		if df > 0 {
+			st.DF[score.Term{Field: s.schema.Fields[field].Name, Text: string(text)}] = df
+		}
+		return len(st.DF) <= most
+	}
+	for i := range s.terms {
+		if err := s.check(16); err != nil {
+			return err
+		}
+		t := &s.terms[i]
+		df, err := s.ownDF(t)
+		if err != nil {
+			return err
+		}
+		if !add(t.field, t.bytes, df) {
+			return nil
+		}
+	}
+	seen := make(map[termKey]bool, len(s.prefixes))
+	for _, n := range s.prefixes {
+		key := termKey{n.field, n.text}
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		for _, word := range n.rest { // matched without a score, but another shard's may make it score
+			if err := s.check(16); err != nil {
+				return err
+			}
+			var df uint64
+			for _, l := range s.leaves {
+				d, err := l.DocFreq(n.field, word, s.checker)
+				if err != nil {
+					return err
+				}
+				df += d
+			}
+			if !add(n.field, word, df) {
+				return nil
+			}
+		}
+	}
+	s.local = st
 	return nil
 }
 

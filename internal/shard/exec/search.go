@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/segment"
@@ -29,7 +28,8 @@ const MaxWindow = 50_000
 type searcher struct {
 	ctx       context.Context
 	leaves    []Leaf
-	schema    *schema.Schema
+	schema    *schema.Schema // that of the index, and behind its fields those that a lenient request names besides
+	known     int            // fields of the index
 	analyzers Analyzers
 	req       *Request
 
@@ -49,6 +49,7 @@ type searcher struct {
 	slots         int
 	docs          uint64
 	collect       *score.Stats      // receives the statistics, if not nil
+	local         *score.Stats      // those of the leaves alone, when they were wanted
 	cappedPrefix  bool              // not every term of a prefix scores
 	uncapped      bool              // of a prefix every term counts, not only those that score
 	checker       func(n int) error // check, for leaves to call
@@ -104,7 +105,7 @@ func newSearcherState() any {
 
 func newSearcher(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers, req *Request) *searcher {
 	s := searchers.Get().(*searcher)
-	s.ctx, s.leaves, s.schema, s.analyzers, s.req = ctx, leaves, sch, an, req
+	s.ctx, s.leaves, s.schema, s.known, s.analyzers, s.req = ctx, leaves, sch, len(sch.Fields), an, req
 	return s
 }
 
@@ -120,7 +121,7 @@ func (s *searcher) release() {
 	clear(s.terms)
 	clear(s.postArena)
 	clear(s.slotCur)
-	s.ctx, s.leaves, s.schema, s.analyzers, s.req, s.collect = nil, nil, nil, nil, nil, nil
+	s.ctx, s.leaves, s.schema, s.analyzers, s.req, s.collect, s.local = nil, nil, nil, nil, nil, nil, nil
 	s.uncapped, s.cappedPrefix = false, false
 	s.expansions, s.leafSets, s.setsOf, s.prefixBytes = 0, nil, nil, 0
 	clear(s.keptLists)
@@ -281,7 +282,9 @@ func Search(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers
 		if res.Stats = s.collect; res.Stats != nil {
 			res.Stats.Docs = s.docs
 		}
-		res.Scored, res.CappedPrefix = scores(sh.root), s.cappedPrefix
+		if res.Scored, res.CappedPrefix = scores(sh.root), s.cappedPrefix; res.Scored {
+			res.LocalStats = s.local
+		}
 	}
 	if req.Trace != nil {
 		req.Trace.Leaves = make([]LeafTrace, len(leaves))
@@ -419,14 +422,15 @@ func (s *searcher) passedInPart(err error) bool {
 	return s.req.AllowPartial && errors.Is(err, context.DeadlineExceeded)
 }
 
-// Statistics returns the integer statistics that a search for q uses, over the live documents of the leaves: to be summed over
-// shards and installed in Request.Stats. Terms that no live document holds are left out.
-func Statistics(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers, q query.Node, defaultFields []string) (*score.Stats, error) {
-	req := Request{Query: q, DefaultFields: defaultFields}
+// Statistics returns the integer statistics that a search for the query uses, over the live documents of the leaves: to be summed over
+// shards and installed in Request.Stats. Terms that no live document holds are left out. Of the request only Query, DefaultFields and
+// Lenient are read.
+func Statistics(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers, req Request) (*score.Stats, error) {
+	req.Stats, req.LocalStats = nil, 0
 	s := newSearcher(ctx, leaves, sch, an, &req)
 	defer s.release()
 	s.collect, s.uncapped = &score.Stats{Fields: map[string]score.FieldStats{}, DF: map[score.Term]uint64{}}, true
-	if _, err := s.plan(q); err != nil {
+	if _, err := s.plan(req.Query); err != nil {
 		return nil, err
 	}
 	if err := s.statistics(); err != nil {

@@ -203,6 +203,11 @@ func (so *sorter) checkAfter() error {
 				continue
 			}
 		}
+		if i < len(so.keys) && so.keys[i].By == ByField && so.keys[i].field >= so.s.known {
+			if v.Kind == NumberValue || v.Kind == TextValue { // what kind of field it is, is not known here
+				continue
+			}
+		}
 		if v.Kind != want || v.Score != v.Score {
 			return bad(fmt.Sprintf("value %d of the place to go on from is not one of the order's key", i+1))
 		}

@@ -50,7 +50,9 @@ type Request struct {
 	// Filters must all match; DefaultFields are searched by their words without a field, as in exec.Request.
 	Filters       []query.Node
 	DefaultFields []string
-	Cache         *exec.FilterCache // may be nil
+	// Lenient is as in exec.Request: in a field that the schema does not have, no document has a vector.
+	Lenient bool
+	Cache   *exec.FilterCache // may be nil
 }
 
 // Path is how the nearest vectors of a leaf are found.
@@ -120,6 +122,9 @@ func prepare(sch *schema.Schema, req *Request) (*prepared, error) {
 		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: err.Error()}
 	}
 	f, ok := sch.Lookup(req.Field)
+	if !ok && req.Lenient {
+		return &prepared{field: len(sch.Fields)}, nil // no leaf has anything there
+	}
 	if !ok {
 		return nil, &exec.QueryError{Code: "unknown_field", Field: req.Field, Reason: "the index has no such field"}
 	}
@@ -181,7 +186,7 @@ func Search(ctx context.Context, leaves []exec.Leaf, sch *schema.Schema, an exec
 	if err != nil {
 		return nil, err
 	}
-	match, err := exec.Match(ctx, leaves, sch, an, nil, req.Filters, exec.MatchOptions{DefaultFields: req.DefaultFields, Cache: req.Cache})
+	match, err := exec.Match(ctx, leaves, sch, an, nil, req.Filters, exec.MatchOptions{DefaultFields: req.DefaultFields, Lenient: req.Lenient, Cache: req.Cache})
 	if err != nil {
 		return nil, fmt.Errorf("filters of the vector search: %w", err)
 	}
