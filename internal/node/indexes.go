@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -38,7 +39,7 @@ func (n *Node) putIndex(c *front.Call) *api.Problem {
 		return prob
 	}
 	defer held.Release()
-	sch, prob := n.readSchema(c, name, kind, body)
+	sch, prob := n.readSchema(c.Context(), name, kind, body)
 	if prob != nil {
 		return prob
 	}
@@ -47,7 +48,7 @@ func (n *Node) putIndex(c *front.Call) *api.Problem {
 		return n.problem(c.Context(), err)
 	}
 	defer place.Release()
-	l, made, err := n.catalog.create(c.Context(), name, sch)
+	l, made, err := n.declare(c.Context(), name, sch, len(body) > 0)
 	if err != nil {
 		return n.problem(c.Context(), err)
 	}
@@ -55,22 +56,32 @@ func (n *Node) putIndex(c *front.Call) *api.Problem {
 	status := http.StatusCreated
 	if !made {
 		status = http.StatusOK
-		if len(body) > 0 {
-			if prob := n.extend(c, l, sch); prob != nil {
-				return prob
-			}
-		}
 	}
 	info := n.info(l.index)
 	return c.JSON(status, info.AppendJSON(nil))
 }
 
-// readSchema reads the body of PUT /indexes; an empty one asks for an index that infers its fields.
-func (n *Node) readSchema(c *front.Call, name, kind string, body []byte) (*schema.Schema, *api.Problem) {
+// declare makes an index with a schema, or extends the one that is there if the schema was given. made tells which. The index comes in
+// use. The caller has a place among the writes.
+func (n *Node) declare(ctx context.Context, name string, sch *schema.Schema, given bool) (l lease, made bool, err error) {
+	if l, made, err = n.catalog.create(ctx, name, sch); err != nil {
+		return lease{}, false, err
+	}
+	if !made && given {
+		if err := n.extend(ctx, l, sch); err != nil {
+			l.release()
+			return lease{}, false, err
+		}
+	}
+	return l, made, nil
+}
+
+// readSchema reads a schema that an index is declared with; an empty one asks for an index that infers its fields.
+func (n *Node) readSchema(ctx context.Context, name, kind string, body []byte) (*schema.Schema, *api.Problem) {
 	if len(body) == 0 {
 		sch, err := dynamicSchema(name)
 		if err != nil {
-			return nil, n.problem(c.Context(), err)
+			return nil, n.problem(ctx, err)
 		}
 		return sch, nil
 	}
@@ -83,10 +94,10 @@ func (n *Node) readSchema(c *front.Call, name, kind string, body []byte) (*schem
 	}
 	sch, err := read(string(body), text.Check)
 	if err != nil {
-		return nil, n.problem(c.Context(), err)
+		return nil, n.problem(ctx, err)
 	}
 	if sch, err = sch.WithKey(); err != nil {
-		return nil, n.problem(c.Context(), err)
+		return nil, n.problem(ctx, err)
 	}
 	if sch.Name != name {
 		named := *sch // the path says what the index is called; a schema may serve many
@@ -99,7 +110,7 @@ func (n *Node) readSchema(c *front.Call, name, kind string, body []byte) (*schem
 // extend adds the fields of a schema that the index lacks. What differs is a conflict, and nothing is added; what the index has
 // over the schema stays. So do options that the schema says nothing of: an index that infers its fields can be given a declared
 // one without a word about the rest.
-func (n *Node) extend(c *front.Call, l lease, sch *schema.Schema) *api.Problem {
+func (n *Node) extend(ctx context.Context, l lease, sch *schema.Schema) error {
 	have := l.eng.Schema()
 	key := have.PrimaryField()
 	if i := sch.PrimaryField(); key >= 0 && i >= 0 && sch.Fields[i].Name != have.Fields[key].Name {
@@ -112,13 +123,13 @@ func (n *Node) extend(c *front.Call, l lease, sch *schema.Schema) *api.Problem {
 		return prob
 	}
 	if _, err := have.AddFields(sch.Fields); err != nil {
-		return n.problem(c.Context(), err)
+		return fmt.Errorf("extend schema: %w", err)
 	}
 	if err := n.memtables.admit(); err != nil {
-		return n.problem(c.Context(), err)
+		return err
 	}
-	if err := l.eng.AddFields(c.Context(), sch.Fields); err != nil {
-		return n.problem(c.Context(), err)
+	if err := l.eng.AddFields(ctx, sch.Fields); err != nil {
+		return fmt.Errorf("extend schema: %w", err)
 	}
 	return nil
 }
@@ -220,16 +231,25 @@ func (n *Node) deleteIndex(c *front.Call) *api.Problem {
 		return n.problem(c.Context(), err)
 	}
 	defer place.Release()
+	info, err := n.drop(c.Context(), name)
+	if err != nil {
+		return n.problem(c.Context(), err)
+	}
+	return c.JSON(http.StatusOK, info.AppendJSON(nil))
+}
+
+// drop deletes an index and describes it as it was. The caller has a place among the writes.
+func (n *Node) drop(ctx context.Context, name string) (api.IndexInfo, error) {
 	info := api.IndexInfo{Name: name, State: "unavailable"}
-	if l, err := n.catalog.use(c.Context(), name); err == nil {
+	if l, err := n.catalog.use(ctx, name); err == nil {
 		info = n.info(l.index)
 		l.release()
 	} else if _, broken := errors.AsType[*unavailableError](err); !broken {
-		return n.problem(c.Context(), err)
+		return api.IndexInfo{}, err
 	}
-	if err := n.catalog.remove(c.Context(), name); err != nil {
-		return n.problem(c.Context(), err)
+	if err := n.catalog.remove(ctx, name); err != nil {
+		return api.IndexInfo{}, err
 	}
 	info.State = "deleted"
-	return c.JSON(http.StatusOK, info.AppendJSON(nil))
+	return info, nil
 }
