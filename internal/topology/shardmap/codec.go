@@ -1,0 +1,96 @@
+package shardmap
+
+import (
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/weft-search/weft/internal/topology/placement"
+)
+
+// FormatVersion is the version of maps that this code writes and the newest that it reads.
+//
+//	1  first
+const FormatVersion = 1
+
+// The encoded map, one JSON object:
+//
+//	{"format":1,"epoch":7,"rule":"ring","vnodes":128,"groups":[{"members":["a:1","a:2"]},{"members":["b:1"]}],"placed":1,
+//	 "move":{"to":2,"phase":"copying","job":"j1"}}
+//
+// where move is null outside a move, and vnodes is 0 for rules without.
+type encoded struct {
+	Format int            `json:"format"`
+	Epoch  uint64         `json:"epoch"`
+	Rule   placement.Rule `json:"rule"`
+	VNodes int            `json:"vnodes"`
+	Groups []encodedGroup `json:"groups"`
+	Placed int            `json:"placed"`
+	Move   *encodedMove   `json:"move"`
+}
+
+type encodedGroup struct {
+	Members []string `json:"members"`
+}
+
+type encodedMove struct {
+	To    int    `json:"to"`
+	Phase Phase  `json:"phase"`
+	Job   string `json:"job"`
+}
+
+// Encode returns the map as JSON. Maps that say the same have the same bytes: members in the order above, no space, VNodes filled in.
+// A map that is not valid, or above MaxBytes, is an ErrInvalid.
+func (m *Map) Encode() ([]byte, error) {
+	if err := m.Validate(); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	e := encoded{
+		Format: FormatVersion, Epoch: m.Epoch, Rule: m.Rule, VNodes: m.spec(len(m.Groups)).Normal().VNodes,
+		Groups: make([]encodedGroup, len(m.Groups)), Placed: m.Placed, Move: (*encodedMove)(m.Move),
+	}
+	for i, g := range m.Groups {
+		e.Groups[i] = encodedGroup(g)
+	}
+	b, err := json.Marshal(e, json.Deterministic(true))
+	if err != nil {
+		return nil, fmt.Errorf("encode shard map: %w", err)
+	}
+	if len(b) > MaxBytes {
+		return nil, fmt.Errorf("encode: %w", invalid("%d bytes encoded, the limit is %d", len(b), MaxBytes))
+	}
+	return b, nil
+}
+
+// Decode reads what Encode wrote. Space and the order of members do not matter; members that are unknown or given twice are refused, as
+// is everything that Validate refuses (ErrInvalid). A map of a newer format is an ErrNewerFormat.
+func Decode(b []byte) (*Map, error) {
+	if len(b) > MaxBytes {
+		return nil, fmt.Errorf("decode: %w", invalid("%d bytes, the limit is %d", len(b), MaxBytes))
+	}
+	var f struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(b, &f); err != nil {
+		return nil, fmt.Errorf("decode: %w: %w", ErrInvalid, err)
+	}
+	if f.Format > FormatVersion {
+		return nil, fmt.Errorf("decode: %w: format %d, this one reads up to %d", ErrNewerFormat, f.Format, FormatVersion)
+	}
+	if f.Format < 1 {
+		return nil, fmt.Errorf("decode: %w", invalid("format %d", f.Format))
+	}
+	var e encoded
+	if err := json.Unmarshal(b, &e, json.RejectUnknownMembers(true)); err != nil {
+		return nil, fmt.Errorf("decode: %w: %w", ErrInvalid, err)
+	}
+	m := &Map{Epoch: e.Epoch, Rule: e.Rule, VNodes: e.VNodes, Groups: make([]Group, len(e.Groups)), Placed: e.Placed, Move: (*Move)(e.Move)}
+	for i, g := range e.Groups {
+		m.Groups[i] = Group(g)
+	}
+	if err := m.Validate(); err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	m.VNodes = m.spec(len(m.Groups)).Normal().VNodes
+	return m, nil
+}
