@@ -9,15 +9,15 @@ type ReplyMemory struct {
 	charged int64
 }
 
-const (
-	replyStep   = 1 << 20
-	replyCopies = 3 // as read, rendered, and in the reply
-)
+// ReplyCopies is how many times the sources of a reply are in memory: as read, rendered, and in the reply.
+const ReplyCopies = 3
+
+const replyStep = 1 << 20 // bytes
 
 // Grow charges sources of so many bytes in all. What it has charged stays so after an error, which is a *admit.Refusal.
 func (m *ReplyMemory) Grow(gate *admit.Gate, bytes int64) error {
 	for m.charged+replyStep < bytes {
-		p, err := gate.TryEnter(replyCopies * replyStep)
+		p, err := gate.TryEnter(ReplyCopies * replyStep)
 		if err != nil {
 			return err
 		}
@@ -26,6 +26,9 @@ func (m *ReplyMemory) Grow(gate *admit.Gate, bytes int64) error {
 	}
 	return nil
 }
+
+// Places are what the memory holds, for a caller that gives them back in place of Release.
+func (m *ReplyMemory) Places() []*admit.Place { return m.places }
 
 // Release gives the memory back.
 func (m *ReplyMemory) Release() {

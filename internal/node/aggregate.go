@@ -17,7 +17,7 @@ func (x *execution) aggregate(ctx context.Context, reply *api.SearchReply) *api.
 	if len(x.req.Facets)+len(x.req.Aggs) == 0 {
 		return nil
 	}
-	defer x.watch.lap(bound.StageAggregate)
+	defer x.watch.Lap(bound.StageAggregate)
 	prob := x.collect(ctx, reply)
 	if prob != nil && prob.Code == api.Timeout && x.req.AllowPartial == api.Yes {
 		x.partial, prob = true, nil
@@ -134,7 +134,7 @@ func (x *execution) print(ctx context.Context, w *wanted, before int) ([]byte, *
 			if err := x.aggRoom(ctx, x.aggUsed+besides); err != nil {
 				return err
 			}
-			return x.printing.grow(x.node.memory, answers)
+			return x.printing.Grow(x.node.memory, answers)
 		},
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/exec"
@@ -21,7 +22,7 @@ type execution struct {
 	bound *bound.Bound // nil until the request was held against the schema
 
 	rank     ranking
-	printing replyMemory // of facets and aggregations as they are rendered
+	printing front.ReplyMemory // of facets and aggregations as they are rendered
 }
 
 // ranking is what was found, best first.
@@ -38,7 +39,7 @@ type ranking struct {
 }
 
 // newExecution reads the query of a request. What the search is charged is the caller's to release.
-func (n *Node) newExecution(req *api.SearchRequest, watch *stopwatch) (*execution, error) {
+func (n *Node) newExecution(req *api.SearchRequest, watch *front.Stopwatch) (*execution, error) {
 	q, err := bound.Parse(req)
 	if err != nil {
 		return nil, err
@@ -66,9 +67,9 @@ func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*a
 				return nil, x.placed(ctx, err)
 			}
 		}
-		x.watch.lap(bound.StageStatistics)
+		x.watch.Lap(bound.StageStatistics)
 	}
-	began := x.watch.last
+	began := x.watch.Last()
 	if err := x.chargeFilters(len(req.Filters)); err != nil {
 		return nil, n.problem(ctx, err)
 	}
@@ -85,14 +86,14 @@ func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*a
 	if prob := x.aggregate(ctx, reply); prob != nil {
 		return nil, prob
 	}
-	shardMicros := x.watch.last - began - x.watch.queued
+	shardMicros := x.watch.Last() - began - x.watch.Queued()
 
 	sources, fetched, prob := n.fetch(ctx, x.leaves, x.rank.hits, x.bound.Pick)
-	defer fetched.release()
+	defer fetched.Release()
 	if prob != nil {
 		return nil, prob
 	}
-	x.watch.lap(bound.StageFetch)
+	x.watch.Lap(bound.StageFetch)
 	marks, prob := x.highlight(ctx)
 	if prob != nil {
 		return nil, prob
@@ -117,15 +118,15 @@ func (x *execution) run(ctx context.Context, i *index, snap *shard.Snapshot) (*a
 	x.next(reply)
 	reply.Notes = x.rank.notes
 	x.render(reply, sources, marks, trees)
-	x.watch.lap(bound.StageRender)
-	reply.Timings = x.watch.laps
+	x.watch.Lap(bound.StageRender)
+	reply.Timings = x.watch.Laps
 	return reply, nil
 }
 
 // release gives back the memory that the search was charged.
 func (x *execution) release() {
 	x.view.release()
-	x.printing.release()
+	x.printing.Release()
 }
 
 // placed is the problem of an error with the place in the query or filter of the part that the index refuses.

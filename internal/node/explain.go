@@ -6,6 +6,7 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/knn"
 )
@@ -15,7 +16,7 @@ func (x *execution) explain(ctx context.Context) ([][]byte, *api.Problem) {
 	if !x.req.Explain {
 		return nil, nil
 	}
-	defer x.watch.lap(bound.StageExplain)
+	defer x.watch.Lap(bound.StageExplain)
 	trees, err := x.trees(ctx)
 	switch {
 	case err == nil:
@@ -49,7 +50,7 @@ func (x *execution) trees(ctx context.Context) ([][]byte, error) {
 		if size += int64(len(scratch)); size > x.node.cfg.Limits.ReplyBytes {
 			return nil, bound.LongTrees(x.node.cfg.Limits.ReplyBytes)
 		}
-		if more := replyCopies * (size - charged); more >= chargeFrom {
+		if more := front.ReplyCopies * (size - charged); more >= chargeFrom {
 			if err := x.charge(more); err != nil {
 				return nil, err
 			}

@@ -5,46 +5,16 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/shard/exec"
 )
 
-// replyMemory is the memory that is charged for the sources of a reply, in steps: how large they are is known only when they are
-// read. The first step belongs to the place of the search.
-type replyMemory struct {
-	places  []*admit.Place
-	charged int64
-}
-
-const (
-	replyStep   = 1 << 20
-	replyCopies = 3 // as read, rendered, and in the reply
-)
-
-func (m *replyMemory) grow(gate *admit.Gate, bytes int64) error {
-	for m.charged+replyStep < bytes {
-		p, err := gate.TryEnter(replyCopies * replyStep)
-		if err != nil {
-			return err
-		}
-		m.places = append(m.places, p)
-		m.charged += replyStep
-	}
-	return nil
-}
-
-func (m *replyMemory) release() {
-	for _, p := range m.places {
-		p.Release()
-	}
-}
-
 // fetch reads the sources of the hits; a nil entry is a document whose source is not kept or not asked for. The memory is the
 // caller's to release, also after an error.
-func (n *Node) fetch(ctx context.Context, leaves []exec.Leaf, hits []exec.Hit, pick bound.Selector) ([][]byte, *replyMemory, *api.Problem) {
-	sources, held := make([][]byte, len(hits)), &replyMemory{}
+func (n *Node) fetch(ctx context.Context, leaves []exec.Leaf, hits []exec.Hit, pick bound.Selector) ([][]byte, *front.ReplyMemory, *api.Problem) {
+	sources, held := make([][]byte, len(hits)), &front.ReplyMemory{}
 	if pick.Nothing() {
 		return sources, held, nil
 	}
@@ -66,7 +36,7 @@ func (n *Node) fetch(ctx context.Context, leaves []exec.Leaf, hits []exec.Hit, p
 		if most := n.cfg.Limits.ReplyBytes; int64(len(buf)) > most {
 			return nil, held, bound.LongSources(most)
 		}
-		if err := held.grow(n.memory, int64(len(buf))); err != nil {
+		if err := held.Grow(n.memory, int64(len(buf))); err != nil {
 			return nil, held, n.problem(ctx, err)
 		}
 		src := buf[from:len(buf):len(buf)]

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
+	"github.com/weft-search/weft/internal/front"
 )
 
 // highlight renders the marked fragments of each hit; nil without highlighting.
@@ -13,7 +14,7 @@ func (x *execution) highlight(ctx context.Context) ([][]byte, *api.Problem) {
 	if x.req.Highlight == nil {
 		return nil, nil
 	}
-	defer x.watch.lap(bound.StageHighlight)
+	defer x.watch.Lap(bound.StageHighlight)
 	h, err := x.bound.Highlighter(x.req, x.query, x.sch, x.analyzers)
 	if err != nil {
 		return nil, x.node.problem(ctx, err)
@@ -41,7 +42,7 @@ func (x *execution) highlight(ctx context.Context) ([][]byte, *api.Problem) {
 			return nil, bound.LongFragments(x.node.cfg.Limits.ReplyBytes)
 		}
 	}
-	if err := x.charge(replyCopies * size); err != nil {
+	if err := x.charge(front.ReplyCopies * size); err != nil {
 		return nil, x.node.problem(ctx, err)
 	}
 	return out, nil

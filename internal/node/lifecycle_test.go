@@ -279,7 +279,7 @@ func TestTimeIsOverWhileSearching(t *testing.T) {
 		if prob != nil {
 			t.Fatal(prob)
 		}
-		x, err := s.node.newExecution(req, &stopwatch{start: time.Now()})
+		x, err := s.node.newExecution(req, &front.Stopwatch{Began: time.Now()})
 		if err != nil {
 			t.Fatal(err)
 		}

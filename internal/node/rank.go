@@ -119,7 +119,7 @@ func (x *execution) findHybrid(ctx context.Context) error {
 		x.rank.hits = append(x.rank.hits, exec.Hit{Leaf: f.Doc.leaf, Doc: f.Doc.doc, Score: f.Score, Key: f.ID})
 		x.rank.votes = append(x.rank.votes, f.Votes)
 	}
-	x.watch.lap(bound.StageFuse)
+	x.watch.Lap(bound.StageFuse)
 	return nil
 }
 

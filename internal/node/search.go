@@ -11,34 +11,6 @@ import (
 	"github.com/weft-search/weft/internal/front"
 )
 
-// stopwatch splits the time of a call into stages that add up to it.
-type stopwatch struct {
-	start time.Time
-	last  int64 // microseconds since start
-	// queued is what waited has counted, in microseconds.
-	queued int64
-	laps   []api.Timing
-}
-
-// lap ends a stage.
-func (s *stopwatch) lap(stage string) {
-	now := api.Micros(time.Since(s.start))
-	s.laps = append(s.laps, api.Timing{Stage: stage, Micros: now - s.last})
-	s.last = now
-}
-
-// waited counts time that passed in the stage that is under way as time in the queue, which is an earlier stage.
-func (s *stopwatch) waited(d time.Duration) {
-	for i := range s.laps {
-		if s.laps[i].Stage == bound.StageQueue {
-			s.laps[i].Micros += api.Micros(d)
-			s.last += api.Micros(d)
-			s.queued += api.Micros(d)
-			return
-		}
-	}
-}
-
 func (n *Node) searchLimits() api.SearchLimits {
 	return api.SearchLimits{Hits: n.cfg.Limits.Hits, Timeout: n.cfg.Limits.SearchTimeout}
 }
@@ -76,7 +48,7 @@ func (n *Node) searchBody(c *front.Call) *api.Problem {
 
 // runSearch answers a search. Its deadline counts from the first byte of the request.
 func (n *Node) runSearch(c *front.Call, req *api.SearchRequest) *api.Problem {
-	watch := &stopwatch{start: c.Start(), laps: make([]api.Timing, 0, len(bound.Stages()))}
+	watch := &front.Stopwatch{Began: c.Start(), Laps: make([]api.Timing, 0, len(bound.Stages()))}
 	ctx := c.Context()
 	if req.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -87,7 +59,7 @@ func (n *Node) runSearch(c *front.Call, req *api.SearchRequest) *api.Problem {
 	if err != nil {
 		return n.problem(ctx, err)
 	}
-	watch.lap(bound.StageParse)
+	watch.Lap(bound.StageParse)
 
 	place, err := n.searches.Enter(ctx, 1)
 	if err != nil {
@@ -99,7 +71,7 @@ func (n *Node) runSearch(c *front.Call, req *api.SearchRequest) *api.Problem {
 		return n.problem(ctx, err)
 	}
 	defer r.release()
-	watch.lap(bound.StageQueue)
+	watch.Lap(bound.StageQueue)
 
 	defer x.release()
 	reply, prob := x.run(ctx, r.lease.index, r.snap)
@@ -135,17 +107,17 @@ func (l lease) within(ctx context.Context) (context.Context, func()) {
 }
 
 // recordSearch counts the stages and logs a slow search, without its text.
-func (n *Node) recordSearch(ctx context.Context, watch *stopwatch, attrs ...slog.Attr) {
-	for _, t := range watch.laps {
+func (n *Node) recordSearch(ctx context.Context, watch *front.Stopwatch, attrs ...slog.Attr) {
+	for _, t := range watch.Laps {
 		if h, ok := n.stages[t.Stage]; ok {
 			h.Observe(time.Duration(t.Micros) * time.Microsecond)
 		}
 	}
-	took := time.Since(watch.start)
+	took := time.Since(watch.Began)
 	if n.cfg.SlowSearch <= 0 || took < n.cfg.SlowSearch {
 		return
 	}
-	for _, t := range watch.laps {
+	for _, t := range watch.Laps {
 		attrs = append(attrs, slog.Duration(t.Stage, time.Duration(t.Micros)*time.Microsecond))
 	}
 	n.slow.Record(ctx, took, attrs...)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
+	"github.com/weft-search/weft/internal/front"
 )
 
 // TestBadSearches walks what a caller can get wrong about the fields of an index: each problem names the field and, where there is
@@ -166,7 +167,7 @@ func TestEveryPhaseEndsWithItsTime(t *testing.T) {
 		if prob != nil {
 			t.Fatal(prob)
 		}
-		x, err := m.node.newExecution(req, &stopwatch{})
+		x, err := m.node.newExecution(req, &front.Stopwatch{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,13 +39,13 @@ func (l *shardLeaf) IDs(ctx context.Context, req *leaf.IDsRequest, page func(ids
 			if err != nil {
 				return nil, err
 			}
-			c.watch.upTo(stageRead)
+			c.watch.UpTo(stageRead)
 			if len(ids) == 0 {
 				break
 			}
 			last, given = ids[len(ids)-1], given+len(ids)
 			err = page(ids)
-			c.watch.upTo(stageSend)
+			c.watch.UpTo(stageSend)
 			if err != nil {
 				return nil, pageError{err}
 			}
@@ -322,9 +322,9 @@ func (c *leafCall) export(v *view, id string, each func(doc leaf.ExportedDoc) er
 		}
 		defer place.Release()
 	}
-	c.watch.upTo(stageRead)
+	c.watch.UpTo(stageRead)
 	err = each(leaf.ExportedDoc{ID: id, Source: source})
-	c.watch.upTo(stageSend)
+	c.watch.UpTo(stageSend)
 	if err != nil {
 		return false, pageError{err}
 	}

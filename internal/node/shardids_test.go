@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/leaf/leaftest"
 )
@@ -44,7 +45,7 @@ func TestIDsInMemoryAreSortedWithLooksBetween(t *testing.T) {
 	}
 	defer r.release()
 	scan := func(ctx context.Context) (*idScan, error) {
-		v := &view{node: s.node, watch: &stopwatch{start: time.Now()}}
+		v := &view{node: s.node, watch: &front.Stopwatch{Began: time.Now()}}
 		defer v.release()
 		if err := v.show(r.lease.index, r.snap); err != nil {
 			t.Fatal(err)
@@ -91,7 +92,7 @@ func TestACallWhoseCallerLeftWhileItWaitedDoesNotBegin(t *testing.T) {
 	release := s.Occupy(t, leaftest.Searches)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	c := &leafCall{node: s.node, ctx: ctx, watch: &stopwatch{start: time.Now()}}
+	c := &leafCall{node: s.node, ctx: ctx, watch: &front.Stopwatch{Began: time.Now()}}
 	go func() {
 		_, err := c.read(s.node.searches)
 		done <- err

@@ -19,8 +19,8 @@ func (l *shardLeaf) Indexes(ctx context.Context, _ *leaf.IndexesRequest) (*leaf.
 		for _, i := range c.node.catalog.list() {
 			reply.Indexes = append(reply.Indexes, c.node.info(i))
 		}
-		c.watch.lap(stageRead)
-		reply.Timings = c.watch.laps
+		c.watch.Lap(stageRead)
+		reply.Timings = c.watch.Laps
 		return reply, nil
 	})
 }
@@ -49,7 +49,7 @@ func (l *shardLeaf) PutIndex(ctx context.Context, req *leaf.PutIndexRequest) (*l
 		if err := c.enter(n.writes); err != nil {
 			return nil, err
 		}
-		c.watch.lap(bound.StageQueue)
+		c.watch.Lap(bound.StageQueue)
 		lease, made, err := n.declare(c.ctx, c.name, sch, req.Schema != "")
 		if err != nil {
 			return nil, err
@@ -68,7 +68,7 @@ func (l *shardLeaf) DropIndex(ctx context.Context, req *leaf.DropIndexRequest) (
 		if err := c.enter(c.node.writes); err != nil {
 			return nil, err
 		}
-		c.watch.lap(bound.StageQueue)
+		c.watch.Lap(bound.StageQueue)
 		info, err := c.node.drop(c.ctx, c.name)
 		if err != nil {
 			return nil, err

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
-	"time"
 
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
@@ -97,7 +96,7 @@ type leafCall struct {
 	ctx     context.Context // of the call; ends with the leaf and, once it is read, the index too
 	name    string          // of the index
 	asked   leaf.View       // how the call looks at it
-	watch   *stopwatch
+	watch   *front.Stopwatch
 	reading *reading // nil until the index is read
 	view    view
 	place   *admit.Place // nil until the call is admitted
@@ -126,7 +125,7 @@ func callLeaf[R any](ctx context.Context, l *shardLeaf, op leafOp, index string,
 	unhook := context.AfterFunc(l.closed, func() { cancel(leaf.ErrClosed) })
 	defer unhook()
 
-	c := &leafCall{node: n, ctx: ctx, name: index, asked: asked, watch: &stopwatch{start: seen.Start()}}
+	c := &leafCall{node: n, ctx: ctx, name: index, asked: asked, watch: &front.Stopwatch{Began: seen.Start()}}
 	defer c.release()
 	switch {
 	case caller.Err() != nil:
@@ -226,7 +225,7 @@ func (c *leafCall) read(gate *admit.Gate) (*view, error) {
 		return nil, err
 	}
 	c.ctx, c.reading = ctx, r
-	c.watch.lap(bound.StageQueue)
+	c.watch.Lap(bound.StageQueue)
 	if err := r.narrow(ctx, c.node, c.asked.Owned); err != nil {
 		return nil, err
 	}
@@ -247,16 +246,16 @@ func (c *leafCall) ended() error {
 
 // meta ends the last stage and describes a reply about the snapshot that was read.
 func (c *leafCall) meta(stage string, approximate ...string) leaf.Meta {
-	c.watch.upTo(stage)
+	c.watch.UpTo(stage)
 	s := c.reading.snap
 	state := leaf.Snapshot{Instance: c.reading.lease.instance, Version: s.Version(), CommitTS: s.CommitTS()}
-	return leaf.Meta{Snapshot: state, Timings: c.watch.laps, Approximate: approximate}
+	return leaf.Meta{Snapshot: state, Timings: c.watch.Laps, Approximate: approximate}
 }
 
 // metaAfter is meta for a reply to a write.
 func (c *leafCall) metaAfter(after leaf.Snapshot) leaf.Meta {
-	c.watch.upTo(stageWrite)
-	return leaf.Meta{Snapshot: after, Timings: c.watch.laps}
+	c.watch.UpTo(stageWrite)
+	return leaf.Meta{Snapshot: after, Timings: c.watch.Laps}
 }
 
 // searched counts the stages and the outcome of a call that searched and ended with err, and logs a slow one.
@@ -270,19 +269,6 @@ func (c *leafCall) searched(op leafOp, err error, attrs ...slog.Attr) {
 		c.node.cfg.Metrics.Partial.Inc()
 	}
 	c.node.recordSearch(c.ctx, c.watch, append(attrs, slog.String("route", leafRoutes[op]), slog.String("index", c.name), slog.String("outcome", outcome))...)
-}
-
-// upTo ends a stage that a call may come back to: the time since the last lap is added to the lap of that name.
-func (s *stopwatch) upTo(stage string) {
-	for i := range s.laps {
-		if s.laps[i].Stage == stage {
-			now := api.Micros(time.Since(s.start))
-			s.laps[i].Micros += now - s.last
-			s.last = now
-			return
-		}
-	}
-	s.lap(stage)
 }
 
 // tooMany is the refusal of a list over its limit.

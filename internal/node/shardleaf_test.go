@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/score"
@@ -68,7 +69,7 @@ func TestLeafTimeIsOver(t *testing.T) {
 	for name, run := range calls {
 		var whole, late, partial int
 		for looks := 0; looks < 10_000; looks += 1 + looks/6 {
-			c := &leafCall{node: n, ctx: context.Background(), name: api.DefaultIndex, watch: &stopwatch{start: time.Now()}}
+			c := &leafCall{node: n, ctx: context.Background(), name: api.DefaultIndex, watch: &front.Stopwatch{Began: time.Now()}}
 			v, err := c.read(n.searches)
 			if err != nil {
 				t.Fatal(err)

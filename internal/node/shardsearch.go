@@ -10,6 +10,7 @@ import (
 	"github.com/weft-search/weft/internal/agg"
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
@@ -372,8 +373,8 @@ func (v *view) valueFields(names []string) ([]valueField, *api.Problem) {
 // values lists the values that the documents have in each field.
 func (v *view) values(ctx context.Context, fields []valueField, docs *documents) ([]leaf.FieldValues, error) {
 	out := make([]leaf.FieldValues, len(fields))
-	held := &replyMemory{}
-	defer func() { v.held = append(v.held, held.places...) }()
+	held := &front.ReplyMemory{}
+	defer func() { v.held = append(v.held, held.Places()...) }()
 	var count int
 	var size int64
 	room := func(values int, bytes int64) error {
@@ -384,7 +385,7 @@ func (v *view) values(ctx context.Context, fields []valueField, docs *documents)
 		if most := v.node.cfg.Limits.ReplyBytes; size > most {
 			return api.NewProblem(api.ReplyTooLarge, fmt.Sprintf("values: those of the matching documents take more than %d bytes; filter them", most)).On("values").Within(most)
 		}
-		return held.grow(v.node.memory, size)
+		return held.Grow(v.node.memory, size)
 	}
 	for i, f := range fields {
 		out[i].Field, out[i].Type = f.name, f.typ

@@ -321,7 +321,7 @@ func (l *shardLeaf) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.Sync
 		}
 		defer leave()
 		serve.Begun(c.ctx)
-		c.watch.lap(bound.StageQueue)
+		c.watch.Lap(bound.StageQueue)
 		s := &syncing{c: c, w: &writer{node: c.node, name: c.name}, items: req.Items, reply: &leaf.SyncReply{
 			Applied: make([]bool, len(req.Items)), Sums: make([]leaf.Sum, len(req.Items)),
 		}}

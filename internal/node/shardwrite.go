@@ -35,7 +35,7 @@ func (l *shardLeaf) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (*l
 		if err := c.enter(c.node.writes); err != nil {
 			return nil, err
 		}
-		c.watch.lap(bound.StageQueue)
+		c.watch.Lap(bound.StageQueue)
 		// As many ids as there may be fit into one batch of a shard, however long they are.
 		deleted, after, err := c.node.deleteDocuments(c.ctx, c.name, ids)
 		if err != nil {
@@ -68,7 +68,7 @@ func (l *shardLeaf) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.In
 		}
 		defer leave()
 		serve.Begun(c.ctx)
-		c.watch.lap(bound.StageQueue)
+		c.watch.Lap(bound.StageQueue)
 		reply, after, prob := n.writeDocument(c.ctx, c.name, req.Body)
 		if prob != nil {
 			return nil, prob
@@ -87,8 +87,8 @@ func (l *shardLeaf) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Rea
 		if err := c.enter(c.node.bulks); err != nil {
 			return nil, err
 		}
-		c.watch.lap(bound.StageQueue)
-		load, prob := c.node.load(c.ctx, c.name, c.watch.start, false, func(ctx context.Context) (io.Reader, func()) { return &boundReader{ctx, body}, func() {} })
+		c.watch.Lap(bound.StageQueue)
+		load, prob := c.node.load(c.ctx, c.name, c.watch.Began, false, func(ctx context.Context) (io.Reader, func()) { return &boundReader{ctx, body}, func() {} })
 		if prob != nil {
 			return nil, prob
 		}

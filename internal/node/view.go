@@ -8,6 +8,7 @@ import (
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
@@ -44,7 +45,7 @@ func (r *reading) release() {
 // anything is searched.
 type view struct {
 	node      *Node
-	watch     *stopwatch
+	watch     *front.Stopwatch
 	snap      *shard.Snapshot
 	sch       *schema.Schema
 	leaves    []exec.Leaf
@@ -129,7 +130,7 @@ func (v *view) checkDefaultFields() *api.Problem {
 func (v *view) search(ctx context.Context, r exec.Request) (*exec.Result, error) {
 	r.Stats, r.DefaultFields, r.Lenient, r.Cache, r.Trace, r.AllowPartial = v.stats, v.defaultFields, v.lenient, v.node.filters, v.trace, v.allowPartial
 	res, err := exec.Search(ctx, v.leaves, v.sch, v.analyzers, r)
-	v.watch.lap(bound.StageSearch)
+	v.watch.Lap(bound.StageSearch)
 	if err != nil {
 		if !v.tolerate(err) {
 			return nil, err
@@ -152,7 +153,7 @@ func (v *view) vectorRequest(q *api.KNN, k int, filters []query.Node) knn.Reques
 // nearest runs a vector search. The plan is nil when the time was over before there was one.
 func (v *view) nearest(ctx context.Context, r knn.Request) ([]exec.Hit, *knn.Plan, error) {
 	res, err := knn.Search(ctx, v.leaves, v.sch, v.analyzers, r)
-	v.watch.lap(bound.StageKNN)
+	v.watch.Lap(bound.StageKNN)
 	if err != nil {
 		if !v.tolerate(err) {
 			return nil, nil, err
@@ -198,7 +199,7 @@ func (v *view) aggRoom(ctx context.Context, bytes int64) error {
 	}
 	began := time.Now()
 	p, err = v.node.aggBeyond.Enter(ctx, 1)
-	v.watch.waited(time.Since(began))
+	v.watch.Waited(time.Since(began))
 	if err != nil {
 		if r, ok := errors.AsType[*admit.Refusal](err); ok {
 			r.Limit = v.node.aggregations.Limit()
