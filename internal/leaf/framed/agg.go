@@ -16,12 +16,13 @@ import (
 
 const opAgg = "agg"
 
-var aggMembers = []string{"query", "specs", "specs_op", filtersMember, "values", "stats", fieldsMember, defaultOp}
+var aggMembers = viewed("query", "specs", "specs_op", filtersMember, "values", "stats", fieldsMember, defaultOp)
 
 // appendAggRequest writes a request for aggregations. The query goes as it is whatever the operator of the specs, which therefore
 // has a member of its own.
 func appendAggRequest(w *writer, r *leaf.AggregateRequest) {
-	w.query(r.Query)
+	w.view(&r.View)
+	w.query(r.Query, false)
 	w.filters(r.Filters)
 	w.defaultFields(r.DefaultFields)
 	if len(r.Specs) > 0 {
@@ -44,6 +45,7 @@ func appendAggRequest(w *writer, r *leaf.AggregateRequest) {
 // readAggRequest reads it.
 func readAggRequest(m *message) *leaf.AggregateRequest {
 	r := &leaf.AggregateRequest{Index: m.index}
+	m.view(&r.View)
 	op := m.operator(defaultOp, query.Or)
 	r.DefaultOp = m.operator("specs_op", op)
 	r.Query = m.query(op)

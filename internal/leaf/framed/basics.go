@@ -14,6 +14,18 @@ const (
 	opInfo = "info"
 )
 
+var docsMembers = viewed()
+
+// appendDocsRequest writes a request for the number of documents.
+func appendDocsRequest(w *writer, r *leaf.DocsRequest) { w.view(&r.View) }
+
+// readDocsRequest reads it.
+func readDocsRequest(m *message) *leaf.DocsRequest {
+	r := &leaf.DocsRequest{Index: m.index}
+	m.view(&r.View)
+	return r
+}
+
 // appendPingReply appends the reply to a ping.
 func appendPingReply(b []byte, r *leaf.PingReply) []byte {
 	b = append(b, `{"ok":true`...)

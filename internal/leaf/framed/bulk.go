@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -37,18 +39,24 @@ const (
 // Bulk implements leaf.Leaf. The stream goes in frames that end with a line, one after the other; each is applied when the next is
 // sent. The replies are added up to the one that a single load would give.
 //
+// Each frame of a load with a key has a key of its own: one that broke off and is sent again goes on where it did, and it is repeated
+// if every frame is.
+//
 // Ids that come again in a later frame are counted here. They are not where the name of the primary field cannot be found out, where
 // a frame has more refused documents than are listed, and beyond a million ids: duplicates is a lower bound then, and Approximate
 // says so.
 func (c *Client) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Reader) (*leaf.BulkReply, error) {
-	b := &bulk{client: c, index: req.Index, start: time.Now(), most: min(bulkBytes, c.most/8), in: bufio.NewReaderSize(body, 64<<10)}
+	if len(req.Key) > leaf.MaxBulkKey {
+		return nil, longKey(len(req.Key))
+	}
+	b := &bulk{client: c, req: req, start: time.Now(), most: min(bulkBytes, c.most/8), in: bufio.NewReaderSize(body, 64<<10)}
 	return b.run(ctx)
 }
 
 // bulk is one load under way.
 type bulk struct {
 	client *Client
-	index  string
+	req    *leaf.BulkRequest
 	start  time.Time
 	in     *bufio.Reader
 	most   int // bytes of a frame
@@ -62,9 +70,11 @@ type bulk struct {
 	stopped *api.Problem // why nothing more is sent
 	broken  *api.Problem // why the stream could not be read to its end
 
-	key    string            // the primary field; empty if it is not known
-	seen   map[uint64]uint32 // hashes of ids that are in, with the frame that had them last
-	forgot bool              // some ids are not in seen
+	anew bool // a frame was taken that had not been before
+
+	primary string            // the primary field; empty if it is not known
+	seen    map[uint64]uint32 // hashes of ids that are in, with the frame that had them last
+	forgot  bool              // some ids are not in seen
 }
 
 // bulkFrame is a part of the stream.
@@ -192,8 +202,9 @@ func (b *bulk) send(ctx context.Context, last bool) error {
 		}
 	}()
 	if b.stopped == nil && (len(f.docs) > 0 || last && b.frames == 0) {
-		a := asking{call: "Bulk", op: opBulk, index: b.index, write: true}
-		r, err := ask(b.client, ctx, a, func(w *writer) { appendBody(w, f.raw) },
+		a := asking{call: "Bulk", op: opBulk, index: b.req.Index, write: true}
+		part := &leaf.BulkRequest{Index: b.req.Index, View: b.req.View, Key: b.frameKey(last)}
+		r, err := ask(b.client, ctx, a, func(w *writer) { appendBulkRequest(w, part, f.raw) },
 			func(reply []byte) (*leaf.BulkReply, *api.Problem, error) { return readBulkReply(reply, maxBulkErrors) })
 		if err == nil {
 			b.frames++
@@ -218,18 +229,22 @@ func (b *bulk) send(ctx context.Context, last bool) error {
 	return nil
 }
 
+// frameKey is the key of the frame that is sent next: that of the load where it is the only one, so that other ways to the node know
+// the load by it, and else one that is made of the key and the place of the frame. The same stream has the same frames.
+func (b *bulk) frameKey(last bool) string {
+	if b.req.Key == "" || last && b.frames == 0 {
+		return b.req.Key
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d", b.req.Key, b.frames))
+	return hex.EncodeToString(sum[:])
+}
+
 // ended is the error of a load that breaks off.
 func (b *bulk) ended(err error) error {
 	if !b.applied {
 		return err
 	}
-	t := &leaf.TransportError{Address: b.client.addr, Call: "Bulk", Cause: err}
-	if e, ok := errors.AsType[*leaf.TransportError](err); ok {
-		copied := *e
-		t = &copied
-	}
-	t.MaybeApplied = true
-	return t
+	return b.client.inPart("Bulk", err)
 }
 
 // list lists refused documents of one frame in the order of their lines.
@@ -244,6 +259,7 @@ func (b *bulk) list(failures []api.DocFailure) {
 func (b *bulk) addReply(ctx context.Context, r *leaf.BulkReply, last bool) {
 	f, sum := &b.frame, &b.reply
 	b.applied = b.applied || r.Indexed > 0
+	b.anew = b.anew || !r.Repeated
 	addMeta(&sum.Meta, &r.Meta)
 	sum.Indexed += r.Indexed
 	sum.Duplicates += r.Duplicates
@@ -283,10 +299,10 @@ func (b *bulk) remember(ctx context.Context, r *leaf.BulkReply, failures []api.D
 		if last {
 			return // the node has counted
 		}
-		b.key = b.primaryField(ctx)
+		b.primary = b.primaryField(ctx)
 		b.seen = map[uint64]uint32{}
 	}
-	if b.key == "" || r.ErrorsOmitted > 0 {
+	if b.primary == "" || r.ErrorsOmitted > 0 {
 		b.forgot = b.forgot || r.Indexed > 0
 		return
 	}
@@ -302,7 +318,7 @@ func (b *bulk) remember(ctx context.Context, r *leaf.BulkReply, failures []api.D
 		if l.number == 1 {
 			line = bytes.TrimPrefix(line, byteOrderMark)
 		}
-		id := jsondoc.ID(line, b.key)
+		id := jsondoc.ID(line, b.primary)
 		h := xxh3.HashString(id)
 		in, again := b.seen[h]
 		switch {
@@ -318,7 +334,7 @@ func (b *bulk) remember(ctx context.Context, r *leaf.BulkReply, failures []api.D
 
 // primaryField is the name of the field that the ids stand in, empty if it cannot be found out.
 func (b *bulk) primaryField(ctx context.Context) string {
-	info, err := b.client.Info(ctx, &leaf.InfoRequest{Index: b.index})
+	info, err := b.client.Info(ctx, &leaf.InfoRequest{Index: b.req.Index})
 	if err != nil {
 		return ""
 	}
@@ -346,6 +362,7 @@ func (b *bulk) answer() (*leaf.BulkReply, error) {
 		r.Approximate = addString(r.Approximate, leaf.ApproximateRepeats)
 	}
 	r.OK = r.Failed == 0 && b.broken == nil
+	r.Repeated = b.frames > 0 && !b.anew
 	r.TookMicros = api.Micros(time.Since(b.start))
 	return r, nil
 }

@@ -16,19 +16,17 @@ import (
 	"github.com/weft-search/weft/internal/wire/frame"
 )
 
-// Client is a leaf.Leaf that asks one address over framed JSON.
+// Client is a leaf.Member that asks one address over framed JSON.
 //
 // Reads are repeated once on a fresh connection when a socket that was used before turns out dead; writes only where the node cannot
 // have had the request. The deadline of a context travels with each request. What one frame cannot hold is asked for in parts: IDs,
-// Export and Bulk may speak of several snapshots then, and their replies name the last.
+// Export, Fetch, Sums, Sync and Bulk may speak of several snapshots then, and their replies name the last.
 type Client struct {
 	frames  *frame.Client
 	addr    string
 	most    int       // bytes of a request
 	buffers sync.Pool // *[]byte
 }
-
-var _ leaf.Leaf = (*Client)(nil)
 
 // NewClient returns a leaf that sends its requests with c and closes it in the end. The fields of c have to be set.
 func NewClient(c *frame.Client) *Client {
@@ -104,7 +102,7 @@ func ask[R any](c *Client, ctx context.Context, a asking, write func(w *writer),
 	if prob == nil && len(b) > c.most {
 		prob = api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the request has %d bytes, a frame may have %d", len(b), c.most)).Within(int64(c.most))
 	}
-	if prob == nil && len(b) > MaxRequest && a.op != opIndex && a.op != opBulk {
+	if prob == nil && len(b) > MaxRequest && !carries(a.op) {
 		prob = api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the request has %d bytes, %d are allowed for %s", len(b), MaxRequest, a.op)).Within(MaxRequest)
 	}
 	if prob != nil {
@@ -188,7 +186,7 @@ func (c *Client) Info(ctx context.Context, req *leaf.InfoRequest) (*leaf.InfoRep
 
 // Docs implements leaf.Leaf.
 func (c *Client) Docs(ctx context.Context, req *leaf.DocsRequest) (*leaf.DocsReply, error) {
-	return ask(c, ctx, asking{call: "Docs", op: opDocs, index: req.Index}, nil, readDocsReply)
+	return ask(c, ctx, asking{call: "Docs", op: opDocs, index: req.Index}, func(w *writer) { appendDocsRequest(w, req) }, readDocsReply)
 }
 
 // Search implements leaf.Leaf.
@@ -225,7 +223,7 @@ func (c *Client) IDs(ctx context.Context, req *leaf.IDsRequest, page func(ids []
 	out := &leaf.IDsReply{}
 	after, left := req.After, req.Limit
 	for {
-		part := &leaf.IDsRequest{Index: req.Index, After: after, Limit: idsAtOnce}
+		part := &leaf.IDsRequest{Index: req.Index, View: req.View, After: after, Limit: idsAtOnce}
 		if req.Limit != 0 {
 			part.Limit = min(left, idsAtOnce)
 		}
@@ -274,7 +272,7 @@ func (c *Client) Export(ctx context.Context, req *leaf.ExportRequest, each func(
 	out := &leaf.ExportReply{}
 	left := req.IDs
 	for {
-		part := &leaf.ExportRequest{Index: req.Index, IDs: left[:min(len(left), exportAtOnce)]}
+		part := &leaf.ExportRequest{Index: req.Index, View: req.View, IDs: left[:min(len(left), exportAtOnce)]}
 		a := asking{call: "Export", op: opExport, index: req.Index}
 		got, err := ask(c, ctx, a, func(w *writer) { appendExportRequest(w, part) },
 			func(b []byte) (*exportPage, *api.Problem, error) { return readExportReply(b, len(part.IDs)) })
@@ -317,5 +315,5 @@ func (c *Client) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (*leaf
 // Index implements leaf.Leaf.
 func (c *Client) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.IndexReply, error) {
 	return ask(c, ctx, asking{call: "Index", op: opIndex, index: req.Index, write: true},
-		func(w *writer) { appendBody(w, req.Body) }, readIndexReply)
+		func(w *writer) { appendIndexRequest(w, req) }, readIndexReply)
 }

@@ -19,7 +19,7 @@ import (
 type HandlerOptions struct {
 	MaxTimeout time.Duration // the longest that a request may take, whatever its timeout_ms; none by default
 	MaxReply   int           // bytes of a reply: the server's Limits.MaxReply; frame.DefaultMaxFrame
-	MaxRequest int           // bytes of a request other than index and bulk; MaxRequest, which is also the most
+	MaxRequest int           // bytes of a request other than index, bulk and sync; MaxRequest, which is also the most
 	// Admit is asked before a request over 16 KiB is taken apart, for ParseFactor times its length, or for a copy of the document of an
 	// index; and before what a reply is made of takes so many bytes more, beyond the first MiB. It returns what gives the memory back,
 	// which is called once when the reply is made, or an error, best an *api.Problem. nil admits everything.
@@ -77,6 +77,9 @@ func (r *room) release() {
 type call struct {
 	*message
 	memory room // of what the reply is made of, and of the reply until it may be sent
+	// written says of an operation that it has written something, so that its reply may be refused for want of room but not taken for one
+	// that nothing came of.
+	written bool
 	// brief, which an operation sets when it has written something, makes its reply once more without what may be long.
 	brief func(b []byte) []byte
 }
@@ -86,12 +89,13 @@ func (c *call) sized(ctx context.Context, bytes int) error { return c.memory.gro
 
 // Handler answers the operations of framed JSON with a leaf.Leaf.
 type Handler struct {
-	leaf  leaf.Leaf
-	o     HandlerOptions
-	types typeCache
+	leaf   leaf.Leaf
+	member leaf.Member // the same, if it is one
+	o      HandlerOptions
+	types  typeCache
 }
 
-// NewHandler returns a handler that serves l. It does not close it.
+// NewHandler returns a handler that serves l, all of a leaf.Member if l is one. It does not close it.
 func NewHandler(l leaf.Leaf, o HandlerOptions) *Handler {
 	if o.MaxReply <= 0 {
 		o.MaxReply = frame.DefaultMaxFrame
@@ -99,7 +103,8 @@ func NewHandler(l leaf.Leaf, o HandlerOptions) *Handler {
 	if o.MaxRequest <= 0 || o.MaxRequest > MaxRequest {
 		o.MaxRequest = MaxRequest
 	}
-	return &Handler{leaf: l, o: o}
+	member, _ := l.(leaf.Member)
+	return &Handler{leaf: l, member: member, o: o}
 }
 
 // operation is one that a request can name.
@@ -110,11 +115,11 @@ type operation struct {
 
 var operations = map[string]operation{
 	opPing:       {nil, (*Handler).ping},
-	opDocs:       {nil, (*Handler).docs},
+	opDocs:       {docsMembers, (*Handler).docs},
 	opInfo:       {nil, (*Handler).info},
 	opIDs:        {idsMembers, (*Handler).ids},
-	opIndex:      {bodyMembers, (*Handler).index},
-	opBulk:       {bodyMembers, (*Handler).bulk},
+	opIndex:      {indexMembers, (*Handler).index},
+	opBulk:       {bulkMembers, (*Handler).bulk},
 	opDelete:     {deleteMembers, (*Handler).deleteOne},
 	opSearch:     {searchMembers, (*Handler).search},
 	opStats:      {statsMembers, (*Handler).stats},
@@ -123,6 +128,15 @@ var operations = map[string]operation{
 	opExport:     {exportMembers, (*Handler).export},
 	opHas:        {hasMembers, (*Handler).has},
 	opDeleteMany: {hasMembers, (*Handler).deleteMany},
+	opFetch:      {fetchMembers, (*Handler).fetch},
+	opIndexes:    {nil, (*Handler).indexes},
+	opPutIndex:   {putIndexMembers, (*Handler).putIndex},
+	opDropIndex:  {dropIndexMembers, (*Handler).dropIndex},
+	opSums:       {sumsMembers, (*Handler).sums},
+	opDigest:     {digestMembers, (*Handler).digest},
+	opSync:       {syncMembers, (*Handler).sync},
+	opPlace:      {placeMembers, (*Handler).place},
+	opPlaced:     {nil, (*Handler).placed},
 }
 
 // Handle is the frame.Handler: it answers one request. A frame that is not UTF-8 or not JSON ends the connection.
@@ -161,10 +175,19 @@ func (h *Handler) Handle(ctx context.Context, request, reply []byte) frame.Reply
 	case c.brief != nil:
 		b = c.brief(reply[:0])
 	default:
-		b = appendProblem(reply[:0], problemOf(ctx, err))
+		prob := problemOf(ctx, err)
+		if c.written {
+			told := *prob
+			told.Extra = maybeApplied
+			prob = &told
+		}
+		b = appendProblem(reply[:0], prob)
 	}
 	return frame.Reply{Body: b, Apart: true, Release: release}
 }
+
+// carries tells whether the requests of an operation carry documents, and may therefore be as long as a frame.
+func carries(op string) bool { return op == opIndex || op == opBulk || op == opSync }
 
 // mayRead says whether the members of a request may be read. done gives back what it is charged for that.
 func (h *Handler) mayRead(ctx context.Context, m *message, length int) (done func(), err error) {
@@ -173,6 +196,8 @@ func (h *Handler) mayRead(ctx context.Context, m *message, length int) (done fun
 	case opBulk: // read where it stands
 	case opIndex:
 		charge = len(m.get("body"))
+	case opSync:
+		charge = len(m.get("items"))
 	default:
 		if length > h.o.MaxRequest {
 			return nil, api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the request has %d bytes, %d are allowed for %s", length, h.o.MaxRequest, m.op)).Within(int64(h.o.MaxRequest))
@@ -221,7 +246,11 @@ func (h *Handler) ping(ctx context.Context, c *call, b []byte) ([]byte, error) {
 }
 
 func (h *Handler) docs(ctx context.Context, c *call, b []byte) ([]byte, error) {
-	r, err := h.leaf.Docs(ctx, &leaf.DocsRequest{Index: c.index})
+	req := readDocsRequest(c.message)
+	if err := c.fault(); err != nil {
+		return nil, err
+	}
+	r, err := h.leaf.Docs(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -373,8 +402,7 @@ func (h *Handler) deleteOne(ctx context.Context, c *call, b []byte) ([]byte, err
 }
 
 func (h *Handler) index(ctx context.Context, c *call, b []byte) ([]byte, error) {
-	c.need("body")
-	req := &leaf.IndexRequest{Index: c.index, Body: c.bytes("body")}
+	req := readIndexRequest(c.message)
 	if err := c.fault(); err != nil {
 		return nil, err
 	}
@@ -394,14 +422,11 @@ func (h *Handler) index(ctx context.Context, c *call, b []byte) ([]byte, error) 
 const briefErrors = 16
 
 func (h *Handler) bulk(ctx context.Context, c *call, b []byte) ([]byte, error) {
-	raw := c.need("body")
-	if raw != nil && raw.Kind() != '"' {
-		c.fail("body", "it is a string")
-	}
+	req, body := readBulkRequest(c.message)
 	if err := c.fault(); err != nil {
 		return nil, err
 	}
-	r, err := h.leaf.Bulk(ctx, &leaf.BulkRequest{Index: c.index}, &unquoter{raw: raw[1 : len(raw)-1]})
+	r, err := h.leaf.Bulk(ctx, req, body)
 	if err != nil {
 		return nil, err
 	}
@@ -487,6 +512,9 @@ func (h *Handler) search(ctx context.Context, c *call, b []byte) ([]byte, error)
 				continue
 			}
 			return nil, api.NewProblem(api.IndexDeleted, "the index is being replaced")
+		}
+		if q.Show != nil && len(r.Shown) != len(r.Hits) {
+			return nil, short(opSearch, len(r.Shown), len(r.Hits))
 		}
 		if err := c.sized(ctx, searchBytes(r)); err != nil {
 			return nil, err
@@ -586,8 +614,10 @@ func searchBytes(r *leaf.SearchReply) int {
 			n += len(h.Sort[k].Text)
 		}
 	}
-	if r.Stats != nil {
-		n += statsBytes(r.Stats)
+	for _, st := range [...]*score.Stats{r.Stats, r.LocalStats} {
+		if st != nil {
+			n += statsBytes(st)
+		}
 	}
-	return n
+	return n + shownBytes(r.Shown) + len(r.Plan)
 }

@@ -18,7 +18,11 @@ const opKNN = "knn"
 // vectorMembers are those of a vector search that are read as knn of a search over HTTP.
 var vectorMembers = []string{"field", "vector", "bits", "indices", "values", "exact", "combiner", "temperature", "top_k", "decay"}
 
-var knnMembers = append([]string{"k", "ef", filtersMember, fieldsMember, defaultOp, partialMember}, vectorMembers...)
+var (
+	knnMembers = viewed(append([]string{"k", "ef", filtersMember, fieldsMember, defaultOp, partialMember}, vectorMembers...)...)
+	// fetchVector are the members of the vector search in a request to explain one.
+	fetchVector = append([]string{"k", "ef"}, vectorMembers...)
+)
 
 // combinerNames are the names of the combiners in requests.
 var combinerNames = map[score.CombinerKind]string{
@@ -27,7 +31,15 @@ var combinerNames = map[score.CombinerKind]string{
 
 // appendKNNRequest writes a vector search.
 func appendKNNRequest(w *writer, r *leaf.KNNRequest) {
-	k := &r.KNN
+	w.view(&r.View)
+	w.knn(&r.KNN)
+	w.filters(r.Filters)
+	w.defaultFields(r.DefaultFields)
+	w.yes(partialMember, r.AllowPartial)
+}
+
+// knn writes a vector and how to search with it.
+func (w *writer) knn(k *api.KNN) {
 	w.text("field", k.Field)
 	forms := 0
 	for _, given := range [...]bool{k.Dense != nil, k.Bits != nil, k.Indices != nil || k.Weights != nil} {
@@ -92,9 +104,6 @@ func appendKNNRequest(w *writer, r *leaf.KNNRequest) {
 	if k.Combiner.Decay != 0 {
 		w.float("decay", k.Combiner.Decay)
 	}
-	w.filters(r.Filters)
-	w.defaultFields(r.DefaultFields)
-	w.yes(partialMember, r.AllowPartial)
 }
 
 func (w *writer) float(name string, f float32) {
@@ -126,9 +135,20 @@ func (w *writer) floats(name string, list []float32) {
 // vectorBytes is how long each member of a vector may be: 32 bytes for each number of the longest.
 const vectorBytes = 32 * schema.MaxDenseDims
 
-// readKNNRequest reads it with the parser of searches over HTTP, so that there is one syntax.
+// readKNNRequest reads it.
 func readKNNRequest(m *message) *leaf.KNNRequest {
 	r := &leaf.KNNRequest{Index: m.index}
+	m.view(&r.View)
+	r.KNN = m.knn()
+	op := m.operator(defaultOp, query.Or)
+	r.Filters = m.filters(op)
+	r.DefaultFields = m.defaultFields()
+	r.AllowPartial = m.yes(partialMember)
+	return r
+}
+
+// knn reads a vector and how to search with it with the parser of searches over HTTP, so that there is one syntax.
+func (m *message) knn() api.KNN {
 	m.need("field")
 	size := 0
 	for _, name := range vectorMembers {
@@ -136,7 +156,7 @@ func readKNNRequest(m *message) *leaf.KNNRequest {
 		size += len(name) + len(m.get(name)) + len(`,"":`)
 	}
 	if m.prob != nil {
-		return r
+		return api.KNN{}
 	}
 	body := append(make([]byte, 0, size+len(`{"knn":{}}`)), `{"knn":{`...)
 	from := len(body)
@@ -152,24 +172,17 @@ func readKNNRequest(m *message) *leaf.KNNRequest {
 		}
 	}
 	body = append(body, '}', '}')
-	op := m.operator(defaultOp, query.Or)
-	r.Filters = m.filters(op)
-	r.DefaultFields = m.defaultFields()
-	r.AllowPartial = m.yes(partialMember)
-	if m.prob != nil {
-		return r
-	}
 	parsed, prob := api.ParseSearchBody(body, "", api.SearchLimits{Hits: exec.MaxWindow})
 	if prob != nil {
 		prob.HasPosition, prob.Position, prob.Line = false, 0, 0 // of the text that was made for the parser
 		m.failed(prob)
-		return r
+		return api.KNN{}
 	}
-	r.KNN = *parsed.KNN
-	r.KNN.K = m.whole("k", api.DefaultK)
-	r.KNN.Ef = m.whole("ef", 0)
-	r.KNN.GivenK = m.has("k")
-	return r
+	k := *parsed.KNN
+	k.K = m.whole("k", api.DefaultK)
+	k.Ef = m.whole("ef", 0)
+	k.GivenK = m.has("k")
+	return k
 }
 
 // appendKNNReply appends the reply to a vector search.

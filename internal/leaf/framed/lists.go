@@ -17,13 +17,14 @@ const (
 )
 
 var (
-	idsMembers    = []string{"after", "limit"}
-	exportMembers = []string{"ids", "rest"}
-	hasMembers    = []string{"ids"}
+	idsMembers    = viewed("after", "limit")
+	exportMembers = viewed("ids", "rest")
+	hasMembers    = viewed("ids")
 )
 
 // appendIDsRequest writes a request for ids.
 func appendIDsRequest(w *writer, r *leaf.IDsRequest) {
+	w.view(&r.View)
 	if r.After != "" {
 		w.text("after", r.After)
 	}
@@ -34,7 +35,9 @@ func appendIDsRequest(w *writer, r *leaf.IDsRequest) {
 
 // readIDsRequest reads it.
 func readIDsRequest(m *message) *leaf.IDsRequest {
-	return &leaf.IDsRequest{Index: m.index, After: m.text("after"), Limit: m.whole("limit", 0)}
+	r := &leaf.IDsRequest{Index: m.index, After: m.text("after"), Limit: m.whole("limit", 0)}
+	m.view(&r.View)
+	return r
 }
 
 // idsPage is the reply to a request for ids.
@@ -101,13 +104,16 @@ type exportCall struct {
 
 // appendExportRequest writes a request for documents that takes those that fit into a frame.
 func appendExportRequest(w *writer, r *leaf.ExportRequest) {
+	w.view(&r.View)
 	w.texts("ids", r.IDs, leaf.MaxIDs)
 	w.yes("rest", true)
 }
 
 // readExportRequest reads it.
 func readExportRequest(m *message) *exportCall {
-	return &exportCall{leaf.ExportRequest{Index: m.index, IDs: m.ids(leaf.MaxIDs)}, m.yes("rest")}
+	c := &exportCall{leaf.ExportRequest{Index: m.index, IDs: m.ids(leaf.MaxIDs)}, m.yes("rest")}
+	m.view(&c.View)
+	return c
 }
 
 // exportPage is the reply to a request for documents.
@@ -185,11 +191,16 @@ func readExportReply(b []byte, asked int) (*exportPage, *api.Problem, error) {
 }
 
 // appendHasRequest writes the question whether ids are there.
-func appendHasRequest(w *writer, r *leaf.HasRequest) { w.texts("ids", r.IDs, leaf.MaxIDs) }
+func appendHasRequest(w *writer, r *leaf.HasRequest) {
+	w.view(&r.View)
+	w.texts("ids", r.IDs, leaf.MaxIDs)
+}
 
 // readHasRequest reads it.
 func readHasRequest(m *message) *leaf.HasRequest {
-	return &leaf.HasRequest{Index: m.index, IDs: m.ids(leaf.MaxIDs)}
+	r := &leaf.HasRequest{Index: m.index, IDs: m.ids(leaf.MaxIDs)}
+	m.view(&r.View)
+	return r
 }
 
 // appendHasReply appends the reply to it.
@@ -215,12 +226,15 @@ func readHasReply(b []byte, asked int) (*leaf.HasReply, *api.Problem, error) {
 
 // appendDeleteRequest writes a deletion of documents.
 func appendDeleteRequest(w *writer, r *leaf.DeleteRequest) {
+	w.view(&r.View)
 	w.texts("ids", r.IDs, leaf.MaxIDs)
 }
 
 // readDeleteRequest reads it.
 func readDeleteRequest(m *message) *leaf.DeleteRequest {
-	return &leaf.DeleteRequest{Index: m.index, IDs: m.ids(leaf.MaxIDs)}
+	r := &leaf.DeleteRequest{Index: m.index, IDs: m.ids(leaf.MaxIDs)}
+	m.view(&r.View)
+	return r
 }
 
 // appendDeleteReply appends the reply to it.

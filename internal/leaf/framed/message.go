@@ -187,6 +187,45 @@ func (m *message) check(known []string) {
 	}
 }
 
+// object takes the object of a member apart, as a request is taken apart; nil if the member is not there or is none. A member that is
+// not among the known ones is refused.
+func (m *message) object(name string, known []string) *message {
+	raw := m.get(name)
+	if raw == nil || m.prob != nil {
+		return nil
+	}
+	if raw.Kind() != '{' {
+		m.fail(name, "it is an object")
+		return nil
+	}
+	out := &message{op: name}
+	s := scanner{b: raw}
+	s.expect('{')
+	for first := true; s.next(&first, '}'); {
+		quoted, plain := s.token()
+		s.expect(':')
+		value, is := s.shaped()
+		if s.err != nil {
+			break
+		}
+		inner := memberName(quoted, plain)
+		switch {
+		case !slices.Contains(known, inner):
+			m.failed(unknownInside(name, inner))
+			return nil
+		case out.has(inner):
+			m.failed(repeated(inner))
+			return nil
+		}
+		out.members = append(out.members, member{inner, value, is})
+	}
+	if s.end() != nil {
+		m.fail(name, "it is an object")
+		return nil
+	}
+	return out
+}
+
 // get returns the value of a member, nil if it is not there.
 func (m *message) get(name string) jsontext.Value {
 	for i := range m.members {

@@ -1,6 +1,8 @@
 package framed
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,6 +43,15 @@ func appendMeta(b []byte, m *leaf.Meta) []byte {
 		b = append(b, `,"approximate":`...)
 		b = api.AppendStrings(b, m.Approximate)
 	}
+	if m.Below != nil {
+		b = append(b, `,"below":{"shards":`...)
+		b = m.Below.Shards.AppendJSON(b)
+		b = append(b, `,"docs_covered":`...)
+		b = strconv.AppendUint(b, m.Below.DocsCovered, 10)
+		b = append(b, `,"docs_total":`...)
+		b = strconv.AppendUint(b, m.Below.DocsTotal, 10)
+		b = append(b, '}')
+	}
 	return b
 }
 
@@ -59,8 +70,8 @@ next:
 	return list
 }
 
-// addMeta makes one Meta of those of several replies to parts of one call: the last snapshot, the sum of the times, and everything
-// that was approximate.
+// addMeta makes one Meta of those of several replies to parts of one call: the last snapshot, the sum of the times, everything that was
+// approximate, and every shard below with the worst that became of it.
 func addMeta(m *leaf.Meta, more *leaf.Meta) {
 	if more.Snapshot != (leaf.Snapshot{}) {
 		m.Snapshot = more.Snapshot
@@ -69,6 +80,38 @@ func addMeta(m *leaf.Meta, more *leaf.Meta) {
 	for _, a := range more.Approximate {
 		m.Approximate = addString(m.Approximate, a)
 	}
+	m.Below = addBelow(m.Below, more.Below)
+}
+
+// addBelow makes one accounting of those of two parts of one call. A shard that failed one of them has failed the call.
+func addBelow(a, b *leaf.Below) *leaf.Below {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	failed := func(o api.ShardOutcome) bool { return o.Outcome != api.Answered && o.Outcome != api.Skipped }
+	out := &leaf.Below{DocsCovered: min(a.DocsCovered, b.DocsCovered), DocsTotal: max(a.DocsTotal, b.DocsTotal)}
+	at := make(map[int]int, len(a.Shards.Outcomes))
+	list := slices.Clone(a.Shards.Outcomes)
+	for i, o := range list {
+		at[o.Shard] = i
+	}
+	for _, o := range b.Shards.Outcomes {
+		i, ok := at[o.Shard]
+		if !ok {
+			list = append(list, o)
+			continue
+		}
+		o.Micros += list[i].Micros
+		if failed(list[i]) {
+			list[i].Micros = o.Micros
+		} else {
+			list[i] = o
+		}
+	}
+	for _, o := range list {
+		out.Shards.Count(o)
+	}
+	return out
 }
 
 func addString(list []string, s string) []string {
@@ -108,8 +151,72 @@ func (s *scanner) meta(name []byte, m *leaf.Meta) bool {
 		}
 	case "approximate":
 		m.Approximate = s.strings(maxNotes)
+	case "below":
+		m.Below = s.below()
 	default:
 		return false
 	}
 	return true
+}
+
+// below reads the accounting of what stands below a coordinator.
+func (s *scanner) below() *leaf.Below {
+	out := &leaf.Below{}
+	s.object(func(name []byte) {
+		switch string(name) {
+		case "shards":
+			s.shards(&out.Shards)
+		case "docs_covered":
+			out.DocsCovered = s.u64()
+		case "docs_total":
+			out.DocsTotal = s.u64()
+		default:
+			s.value()
+		}
+	})
+	return out
+}
+
+func (s *scanner) shards(out *api.Shards) {
+	s.object(func(name []byte) {
+		switch string(name) {
+		case "total":
+			out.Total = s.count()
+		case "ok":
+			out.OK = s.count()
+		case "failed":
+			out.Failed = s.count()
+		case "failed_addresses":
+			out.FailedAddresses = s.strings(maxAddresses)
+		case "outcomes":
+			s.expect('[')
+			for first := true; s.next(&first, ']'); {
+				if len(out.Outcomes) == maxAddresses {
+					s.fail("there are too many shards")
+					return
+				}
+				out.Outcomes = append(out.Outcomes, s.outcome())
+			}
+		default:
+			s.value()
+		}
+	})
+}
+
+func (s *scanner) outcome() (o api.ShardOutcome) {
+	s.object(func(name []byte) {
+		switch string(name) {
+		case "shard":
+			o.Shard = s.count()
+		case "address":
+			o.Address = s.str()
+		case "outcome":
+			o.Outcome = api.Outcome(s.str())
+		case "took_ms":
+			o.Micros = s.micros()
+		default:
+			s.value()
+		}
+	})
+	return o
 }

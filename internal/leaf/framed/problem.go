@@ -19,7 +19,12 @@ var problemMembers = []string{"ok", "code", "error", "status", "field", "line", 
 
 // appendProblem appends the reply that says why a request failed.
 func appendProblem(b []byte, p *api.Problem) []byte {
-	b = append(b, `{"ok":false,"code":`...)
+	return append(appendProblemMembers(append(b, `{"ok":false,`...), p), '}')
+}
+
+// appendProblemMembers appends the members of an error but for ok.
+func appendProblemMembers(b []byte, p *api.Problem) []byte {
+	b = append(b, `"code":`...)
 	b = api.AppendString(b, string(p.Code))
 	b = append(b, `,"error":`...)
 	b = api.AppendString(b, p.Detail)
@@ -49,7 +54,7 @@ func appendProblem(b []byte, p *api.Problem) []byte {
 	number("limit", p.Limit, p.HasLimit)
 	number("retry_after_ms", p.RetryAfterMS, p.RetryAfterMS > 0)
 	text("request_id", p.RequestID)
-	return append(appendExtra(b, p.Extra), '}')
+	return appendExtra(b, p.Extra)
 }
 
 // appendExtra appends the further members of a problem but those that an error of this protocol has already.

@@ -78,12 +78,12 @@ func (m *message) filters(op query.Op) []query.Node {
 	return list
 }
 
-// query writes the member query.
-func (w *writer) query(n query.Node) {
+// query writes the member query. explained says that the tree is to be told apart from others with the same meaning.
+func (w *writer) query(n query.Node, explained bool) {
 	if n == nil {
 		return
 	}
-	text, prob := queryText("q", -1, n)
+	text, prob := queryText("q", -1, n, explained)
 	if prob != nil {
 		w.fail(prob)
 		return
@@ -106,7 +106,7 @@ func (w *writer) filters(list []query.Node) {
 		if i > 0 {
 			w.b = append(w.b, ',')
 		}
-		text, prob := queryText("filter", i, n)
+		text, prob := queryText("filter", i, n, false)
 		if prob != nil {
 			prob = w.filterObject(i, n, prob)
 		} else {
@@ -120,9 +120,9 @@ func (w *writer) filters(list []query.Node) {
 	w.b = append(w.b, ']')
 }
 
-// queryText is the text of a tree, which reads back as a tree with the same meaning. A tree that has none is a problem. name is that
-// of the parameter in problems: the same as where no text is in between.
-func queryText(name string, item int, n query.Node) (string, *api.Problem) {
+// queryText is the text of a tree, which reads back as a tree with the same meaning; as the same tree, if that is wanted. A tree that
+// has none is a problem. name is that of the parameter in problems: the same as where no text is in between.
+func queryText(name string, item int, n query.Node, identical bool) (string, *api.Problem) {
 	if err := query.Check(n, query.Limits{}); err != nil {
 		if prob := api.QueryProblem(name, item, err); prob != nil {
 			return "", prob
@@ -131,7 +131,7 @@ func queryText(name string, item int, n query.Node) (string, *api.Problem) {
 	}
 	text := n.String()
 	back, err := query.Parse(text, query.ParseOptions{Limits: queryLimits})
-	if err != nil || !same(n, back) {
+	if err != nil || !alike(n, back, identical) {
 		where := name
 		if item >= 0 {
 			where = fmt.Sprintf("%s %d", name, item+1)
@@ -142,8 +142,13 @@ func queryText(name string, item int, n query.Node) (string, *api.Problem) {
 }
 
 // same tells whether two trees mean the same: they are equal but for lists of one, which mean their only element.
-func same(a, b query.Node) bool {
-	a, b = only(a), only(b)
+func same(a, b query.Node) bool { return alike(a, b, false) }
+
+// alike is same, or tells whether two trees are equal in everything.
+func alike(a, b query.Node, identical bool) bool {
+	if !identical {
+		a, b = only(a), only(b)
+	}
 	switch a := a.(type) {
 	case *query.Term:
 		b, ok := b.(*query.Term)
@@ -168,13 +173,25 @@ func same(a, b query.Node) bool {
 		return ok
 	case *query.Boost:
 		b, ok := b.(*query.Boost)
-		return ok && a.Factor == b.Factor && same(a.Query, b.Query)
+		return ok && a.Factor == b.Factor && alike(a.Query, b.Query, identical)
 	case *query.Bool:
 		b, ok := b.(*query.Bool)
-		return ok && slices.EqualFunc(a.Must, b.Must, same) && slices.EqualFunc(a.Should, b.Should, same) &&
-			slices.EqualFunc(a.MustNot, b.MustNot, same) && len(a.Filter) == 0 && len(b.Filter) == 0
+		return ok && allAlike(a.Must, b.Must, identical) && allAlike(a.Should, b.Should, identical) &&
+			allAlike(a.MustNot, b.MustNot, identical) && len(a.Filter) == 0 && len(b.Filter) == 0
 	}
 	return false // Match
+}
+
+func allAlike(a, b []query.Node, identical bool) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !alike(a[i], b[i], identical) {
+			return false
+		}
+	}
+	return true
 }
 
 func sameBound(a, b *query.Bound) bool {
@@ -249,7 +266,7 @@ func (w *writer) filterObject(item int, n query.Node, unable *api.Problem) *api.
 		w.b = append(w.b, "}}"...)
 		return nil
 	}
-	text, prob := queryText("filter", item, n)
+	text, prob := queryText("filter", item, n, false)
 	if prob != nil {
 		return unable
 	}

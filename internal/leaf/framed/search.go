@@ -13,10 +13,12 @@ import (
 
 const opSearch = "search"
 
-var searchMembers = []string{
+const localMember = "local_stats"
+
+var searchMembers = viewed(
 	"query", "limit", filtersMember, "sort", "order", "missing", "after", "stats", "keep_stats",
-	fieldsMember, defaultOp, partialMember, "track_total", "typed",
-}
+	fieldsMember, defaultOp, partialMember, "track_total", "typed", showMember, localMember,
+)
 
 // searchCall is a search as it came.
 type searchCall struct {
@@ -48,7 +50,8 @@ func (k *rawKey) missing() bool { return k.Kind == exec.MissingValue && k.number
 
 // appendSearchRequest writes a search. Its sort keys are to come typed.
 func appendSearchRequest(w *writer, r *leaf.SearchRequest) {
-	w.query(r.Query)
+	w.view(&r.View)
+	w.query(r.Query, r.Show != nil && r.Show.Explain)
 	w.filters(r.Filters)
 	w.defaultFields(r.DefaultFields)
 	w.whole("limit", r.Limit)
@@ -64,6 +67,10 @@ func appendSearchRequest(w *writer, r *leaf.SearchRequest) {
 	}
 	w.stats(r.Stats)
 	w.yes("keep_stats", r.KeepStats)
+	w.yes(localMember, r.LocalStats)
+	if r.Show != nil {
+		w.show(r.Show)
+	}
 	w.yes(partialMember, r.AllowPartial)
 	w.yes("typed", len(r.Sort) > 0 || r.After != nil)
 }
@@ -146,6 +153,7 @@ func (w *writer) after(r *leaf.SearchRequest) {
 func readSearchRequest(m *message) *searchCall {
 	c := &searchCall{}
 	c.Index = m.index
+	m.view(&c.View)
 	op := m.operator(defaultOp, query.Or)
 	c.Query = m.query(op)
 	c.Filters = m.filters(op)
@@ -157,6 +165,8 @@ func readSearchRequest(m *message) *searchCall {
 	c.total(m)
 	c.Stats = m.stats()
 	c.KeepStats = m.yes("keep_stats")
+	c.LocalStats = m.yes(localMember)
+	c.Show = m.show()
 	c.AllowPartial = m.yes(partialMember)
 	return c
 }
@@ -462,7 +472,13 @@ func appendSearchReply(b []byte, c *searchCall, r *leaf.SearchReply, t *types) (
 		}
 		b = append(b, ']')
 	}
-	b = append(b, `],"docs":`...)
+	b = append(b, ']')
+	if c.Show != nil {
+		b = append(b, `,"shown":`...)
+		b = appendShown(b, r.Shown)
+		b = appendObject(b, planMember, r.Plan)
+	}
+	b = append(b, `,"docs":`...)
 	b = strconv.AppendUint(b, r.Docs, 10)
 	if r.TotalRelation == "" {
 		b = append(b, `,"total":null,"total_relation":"none"`...)
@@ -482,13 +498,16 @@ func appendSearchReply(b []byte, c *searchCall, r *leaf.SearchReply, t *types) (
 	if r.Stats != nil {
 		b = append(api.AppendStatistics(append(b, `,"stats":{`...), r.Stats), '}')
 	}
+	if r.LocalStats != nil {
+		b = append(api.AppendStatistics(append(b, `,"local_stats":{`...), r.LocalStats), '}')
+	}
 	return append(appendMeta(b, &r.Meta), '}'), nil
 }
 
 // readSearchReply reads the reply to a search that appendSearchRequest wrote.
 func readSearchReply(b []byte, r *leaf.SearchRequest) (*leaf.SearchReply, *api.Problem, error) {
 	out := &leaf.SearchReply{}
-	s := newScanner(b, true)
+	s := newScanner(b, r.Show == nil) // ids are not to keep the text of sources
 	keys := len(r.Sort)
 	prob, err := read(s, func(name []byte) bool {
 		switch string(name) {
@@ -514,11 +533,26 @@ func readSearchReply(b []byte, r *leaf.SearchRequest) (*leaf.SearchReply, *api.P
 			out.Notes = s.strings(maxNotes)
 		case "stats":
 			out.Stats = s.allStats()
+		case localMember:
+			out.LocalStats = s.allStats()
+		case shownMember:
+			if r.Show == nil {
+				return false
+			}
+			out.Shown = s.shown(max(0, r.Limit))
+		case planMember:
+			if r.Show == nil {
+				return false
+			}
+			out.Plan = s.raw()
 		default:
 			return s.meta(name, &out.Meta)
 		}
 		return true
 	})
+	if prob == nil && err == nil && r.Show != nil && len(out.Shown) != len(out.Hits) {
+		err = fmt.Errorf("%w: it shows %d documents of %d hits", errMalformed, len(out.Shown), len(out.Hits))
+	}
 	return out, prob, err
 }
 

@@ -12,7 +12,7 @@ import (
 
 const opStats = "stats"
 
-var statsMembers = []string{"terms", "query", fieldsMember, defaultOp}
+var statsMembers = viewed("terms", "query", fieldsMember, defaultOp)
 
 // appendStatsRequest writes a request for statistics.
 func appendStatsRequest(w *writer, r *leaf.StatsRequest) {
@@ -20,6 +20,7 @@ func appendStatsRequest(w *writer, r *leaf.StatsRequest) {
 		w.fail(tooMany("terms", len(r.Terms), leaf.MaxTerms))
 		return
 	}
+	w.view(&r.View)
 	if len(r.Terms) > 0 || r.Query == nil {
 		w.name("terms")
 		w.b = append(w.b, '[')
@@ -35,13 +36,14 @@ func appendStatsRequest(w *writer, r *leaf.StatsRequest) {
 		}
 		w.b = append(w.b, ']')
 	}
-	w.query(r.Query)
+	w.query(r.Query, false)
 	w.defaultFields(r.DefaultFields)
 }
 
 // readStatsRequest reads it.
 func readStatsRequest(m *message) *leaf.StatsRequest {
 	r := &leaf.StatsRequest{Index: m.index}
+	m.view(&r.View)
 	if !m.has("query") {
 		m.need("terms")
 	}

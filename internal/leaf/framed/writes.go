@@ -2,6 +2,7 @@ package framed
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -16,9 +17,15 @@ const (
 	opDelete = "delete"
 )
 
+const (
+	keyMember      = "key"
+	repeatedMember = "repeated"
+)
+
 var (
-	bodyMembers   = []string{"body"}
-	deleteMembers = []string{"id"}
+	indexMembers  = viewed("body")
+	bulkMembers   = []string{"body", epochMember, keyMember}
+	deleteMembers = viewed("id")
 )
 
 // appendBody writes the body of a document.
@@ -31,10 +38,62 @@ func appendBody(w *writer, body []byte) {
 	w.b = b
 }
 
+// appendIndexRequest writes a write of one document.
+func appendIndexRequest(w *writer, r *leaf.IndexRequest) {
+	w.view(&r.View)
+	appendBody(w, r.Body)
+}
+
+// readIndexRequest reads it.
+func readIndexRequest(m *message) *leaf.IndexRequest {
+	m.need("body")
+	r := &leaf.IndexRequest{Index: m.index}
+	m.view(&r.View)
+	r.Body = m.bytes("body")
+	return r
+}
+
+// appendBulkRequest writes a bulk load, or a part of one.
+func appendBulkRequest(w *writer, r *leaf.BulkRequest, body []byte) {
+	w.epoch(r.Epoch)
+	if r.Key != "" {
+		w.text(keyMember, r.Key)
+	}
+	appendBody(w, body)
+}
+
+// readBulkRequest reads it but for its body, which is read where it stands.
+func readBulkRequest(m *message) (r *leaf.BulkRequest, body io.Reader) {
+	raw := m.need("body")
+	if raw != nil && raw.Kind() != '"' {
+		m.fail("body", "it is a string")
+	}
+	r = &leaf.BulkRequest{Index: m.index}
+	r.Epoch = m.epoch()
+	if key := m.get(keyMember); len(key) > longestKey {
+		m.failed(longKey(len(key) - 2))
+	} else if r.Key = m.text(keyMember); len(r.Key) > leaf.MaxBulkKey {
+		m.failed(longKey(len(r.Key)))
+	}
+	if m.prob != nil {
+		return r, nil
+	}
+	return r, &unquoter{raw: raw[1 : len(raw)-1]}
+}
+
+// longestKey is how long a key may be in a frame, every byte of it escaped.
+const longestKey = 6*leaf.MaxBulkKey + 2
+
+func longKey(have int) *api.Problem {
+	return invalid(keyMember, fmt.Sprintf("it has %d bytes, %d are allowed", have, leaf.MaxBulkKey)).Within(leaf.MaxBulkKey)
+}
+
 // readDeleteOne reads a deletion of one document.
 func readDeleteOne(m *message) *leaf.DeleteRequest {
 	m.need("id")
-	return &leaf.DeleteRequest{Index: m.index, IDs: []string{m.text("id")}}
+	r := &leaf.DeleteRequest{Index: m.index, IDs: []string{m.text("id")}}
+	m.view(&r.View)
+	return r
 }
 
 // appendDeleteOne appends the reply to it, which is that of HTTP.
@@ -114,11 +173,18 @@ func readIndexReply(b []byte) (*leaf.IndexReply, *api.Problem, error) {
 func appendBulkReply(b []byte, r *leaf.BulkReply) []byte {
 	if !r.OK && r.Indexed == 0 {
 		p := &api.Problem{Code: api.NothingApplied, Detail: fmt.Sprintf("none of the %d documents was applied; see errors", r.Failed)}
-		p.Extra = appendMeta(r.AppendMembers(nil), &r.Meta)
+		p.Extra = appendMeta(appendRepeated(r.AppendMembers(nil), r), &r.Meta)
 		return appendProblem(b, p)
 	}
 	b = r.BulkReply.AppendJSON(b)
-	return append(appendMeta(b[:len(b)-1], &r.Meta), '}')
+	return append(appendMeta(appendRepeated(b[:len(b)-1], r), &r.Meta), '}')
+}
+
+func appendRepeated(b []byte, r *leaf.BulkReply) []byte {
+	if r.Repeated {
+		b = append(b, `,"repeated":true`...)
+	}
+	return b
 }
 
 // readBulkReply reads it. most is how many refused documents are taken from the list.
@@ -146,6 +212,8 @@ func readBulkReply(b []byte, most int) (*leaf.BulkReply, *api.Problem, error) {
 			out.ErrorsOmitted += s.u64()
 		case "inferred":
 			out.Inferred = s.inferred()
+		case repeatedMember:
+			out.Repeated = s.bool()
 		default:
 			return s.membersMember(name, &out.Members) || s.meta(name, &out.Meta)
 		}
