@@ -1,0 +1,547 @@
+package members
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/obs"
+	"github.com/weft-search/weft/internal/topology/shardmap"
+)
+
+// Options are what a Cluster is made of. Dial and one of Source and Initial are required.
+type Options struct {
+	// Dial makes the connection to a member. It does not wait for the member.
+	Dial func(addr string) (leaf.Member, error)
+	// Source is where the map is agreed on. nil: the members themselves keep it, and Initial says who they are.
+	Source shardmap.Source
+	// Initial is the map to begin with where there is none yet. Without a Source its groups are also the word on who the members
+	// are: where the map that they keep names others, a map with these groups and the next epoch takes its place.
+	Initial *shardmap.Map
+	// Every is how often the map is looked at, and members that were not reached are given it. Default: 2 s.
+	Every time.Duration
+	// CallTimeout bounds one call about the map. Default: 2 s.
+	CallTimeout time.Duration
+	Log         *slog.Logger // nil: nothing is logged
+}
+
+// ErrNotReady is matched by errors of a cluster that does not know its map yet.
+var ErrNotReady = errors.New("the shard map is not known yet")
+
+// ErrUnsettled is matched by the error of Settle: there is a group of which no member has taken the map.
+var ErrUnsettled = errors.New("not every group has taken the shard map")
+
+// Cluster keeps the state of a cluster up to date. It is safe for concurrent use. Close must be called.
+type Cluster struct {
+	o     Options
+	state atomic.Pointer[State]
+
+	ctx    context.Context // of the loop
+	cancel context.CancelFunc
+	done   chan struct{}
+	wake   chan struct{} // asks the loop for a look now
+
+	change chan struct{} // holds a token while a map is read or put in force; a lock that a context can give up waiting for
+	// Under change:
+	version  shardmap.Version // of the map in the source
+	reported error            // the last failure that was logged
+
+	mu      sync.Mutex
+	members map[string]*Member
+	taken   map[string]uint64 // by address: the epoch that the member has taken
+}
+
+// Open returns a cluster that learns its map in the background; Ready tells when it knows it.
+func Open(o Options) (*Cluster, error) {
+	if o.Dial == nil || o.Source == nil && o.Initial == nil {
+		return nil, errors.New("a cluster needs a way to dial, and a source of its map or its members")
+	}
+	if o.Initial != nil {
+		if err := o.Initial.Validate(); err != nil {
+			return nil, fmt.Errorf("check the shards: %w", err)
+		}
+	}
+	if o.Every <= 0 {
+		o.Every = 2 * time.Second
+	}
+	if o.CallTimeout <= 0 {
+		o.CallTimeout = 2 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = obs.Discard()
+	}
+	c := &Cluster{o: o, done: make(chan struct{}), wake: make(chan struct{}, 1), change: make(chan struct{}, 1), members: map[string]*Member{}, taken: map[string]uint64{}}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	go c.run()
+	return c, nil
+}
+
+// Close ends the loop and closes the connections.
+func (c *Cluster) Close() error {
+	c.cancel()
+	<-c.done
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for addr, m := range c.members {
+		if err := m.Leaf.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close connection to %s: %w", addr, err))
+		}
+	}
+	clear(c.members)
+	return errors.Join(errs...)
+}
+
+// State returns what is in force; nil while the map is not known.
+func (c *Cluster) State() *State { return c.state.Load() }
+
+// Ready waits until the map is known.
+func (c *Cluster) Ready(ctx context.Context) error {
+	for c.State() == nil {
+		c.look()
+		t := time.NewTimer(20 * time.Millisecond)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return fmt.Errorf("%w: %w", ErrNotReady, context.Cause(ctx))
+		case <-c.ctx.Done():
+			t.Stop()
+			return leaf.ErrClosed
+		}
+	}
+	return nil
+}
+
+// look asks the loop to look at the map now.
+func (c *Cluster) look() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run looks at the map from time to time.
+func (c *Cluster) run() {
+	defer close(c.done)
+	t := time.NewTicker(c.o.Every)
+	defer t.Stop()
+	for {
+		if err := c.refresh(c.ctx); err != nil && c.ctx.Err() == nil {
+			c.report(err)
+		}
+		if c.State() != nil {
+			c.remind(c.ctx)
+		}
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-t.C:
+		case <-c.wake:
+		}
+	}
+}
+
+// lock takes change.
+func (c *Cluster) lock(ctx context.Context) error {
+	select {
+	case c.change <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (c *Cluster) unlock() { <-c.change }
+
+// report logs a failure once for as long as it stays the same.
+func (c *Cluster) report(err error) {
+	if c.lock(c.ctx) != nil {
+		return // it ends
+	}
+	defer c.unlock()
+	if c.reported == nil || c.reported.Error() != err.Error() {
+		c.o.Log.Warn("read the shard map", "error", err)
+	}
+	c.reported = err
+}
+
+// Stale is called with the state by which a member refused a call as out of date. It reads the map anew and returns a newer state, or
+// says why there is none.
+func (c *Cluster) Stale(ctx context.Context, seen *State) (*State, error) {
+	if s := c.State(); s != nil && (seen == nil || s.Epoch() > seen.Epoch()) {
+		return s, nil
+	}
+	if err := c.refresh(ctx); err != nil {
+		return nil, fmt.Errorf("read the shard map anew: %w", err)
+	}
+	s := c.State()
+	if s == nil || seen != nil && s.Epoch() <= seen.Epoch() {
+		return nil, api.NewProblem(api.StaleMap, "a member knows a shard map that this coordinator cannot find")
+	}
+	return s, nil
+}
+
+// refresh reads the map where it is kept, and puts it in force if it is newer.
+func (c *Cluster) refresh(ctx context.Context) error {
+	if err := c.lock(ctx); err != nil {
+		return err
+	}
+	defer c.unlock()
+	m, err := c.readLocked(ctx)
+	if err != nil {
+		return err
+	}
+	if s := c.State(); s != nil && m.Epoch <= s.Epoch() {
+		c.reported = nil
+		return nil
+	}
+	if err := c.putInForceLocked(ctx, m); err != nil {
+		return err
+	}
+	c.reported = nil
+	return nil
+}
+
+// readLocked returns the map that is agreed on, making the first one. It needs change.
+func (c *Cluster) readLocked(ctx context.Context) (*shardmap.Map, error) {
+	if c.o.Source == nil {
+		return c.askLocked(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
+	defer cancel()
+	m, v, err := c.o.Source.Load(ctx)
+	if errors.Is(err, shardmap.ErrNotFound) && c.o.Initial != nil {
+		first := *c.o.Initial
+		first.Epoch = max(first.Epoch, 1)
+		if v, err = c.o.Source.Swap(ctx, shardmap.Version{}, &first); errors.Is(err, shardmap.ErrConflict) {
+			m, v, err = c.o.Source.Load(ctx)
+		} else {
+			m = &first
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load the shard map: %w", err)
+	}
+	c.version = v
+	return m, nil
+}
+
+// askLocked asks the members for the map that they keep. The highest epoch counts; of two maps with one epoch that of the earlier
+// group. Where nobody keeps one, one member of every group has to say so: those that are not there may have one.
+func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
+	groups := c.o.Initial.Groups
+	if s := c.State(); s != nil {
+		groups = s.Map.Groups
+	}
+	type answer struct {
+		reply *leaf.PlaceReply
+		err   error
+	}
+	answers := make([][]answer, len(groups))
+	var g errgroup.Group
+	for i, group := range groups {
+		answers[i] = make([]answer, len(group.Members))
+		for k, addr := range group.Members {
+			g.Go(func() error {
+				a := &answers[i][k]
+				m, err := c.member(addr)
+				if err != nil {
+					a.err = err
+					return nil
+				}
+				ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
+				defer cancel()
+				a.reply, a.err = m.Leaf.Placed(ctx)
+				return nil
+			})
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	var best *shardmap.Map
+	silent := []string{}
+	for i := range answers {
+		heard := false
+		for k, a := range answers[i] {
+			addr := groups[i].Members[k]
+			switch {
+			case unsupported(a.err):
+				heard = true // it keeps no map
+			case a.err != nil:
+				continue
+			default:
+				heard = true
+				c.took(addr, a.reply.Epoch)
+				if a.reply.Epoch == 0 || best != nil && a.reply.Epoch <= best.Epoch {
+					continue
+				}
+				m, err := shardmap.Decode(a.reply.Map)
+				if err != nil {
+					return nil, fmt.Errorf("read the shard map that %s keeps: %w", addr, err)
+				}
+				best = m
+			}
+		}
+		if !heard {
+			silent = append(silent, groups[i].Members...)
+		}
+	}
+	if s := c.State(); s != nil {
+		if best == nil || best.Epoch < s.Epoch() {
+			best = s.Map
+		}
+		return best, nil
+	}
+	if best == nil {
+		if len(silent) > 0 {
+			return nil, fmt.Errorf("%w: no member keeps one, and of a group nobody answers (%v): they may keep one", ErrNotReady, silent)
+		}
+		first := *c.o.Initial
+		first.Epoch = max(first.Epoch, 1)
+		return &first, nil
+	}
+	return regroup(best, c.o.Initial)
+}
+
+// unsupported tells whether a member does not know a call: it is a leaf that keeps no map.
+func unsupported(err error) bool {
+	p, ok := errors.AsType[*api.Problem](err)
+	return ok && p.Code == api.MethodNotAllowed
+}
+
+// regroup gives the map that members keep the groups that the coordinator was started with.
+func regroup(kept, want *shardmap.Map) (*shardmap.Map, error) {
+	if kept.Rule != want.Rule || kept.Visible().VNodes != want.Visible().VNodes {
+		return nil, fmt.Errorf("the documents are placed by the rule %s with %d virtual nodes, not by %s with %d: start with that rule",
+			kept.Rule, kept.Visible().VNodes, want.Rule, want.Visible().VNodes)
+	}
+	if slices.EqualFunc(kept.Groups, want.Groups, func(a, b shardmap.Group) bool { return slices.Equal(a.Members, b.Members) }) {
+		return kept, nil
+	}
+	next := *kept
+	next.Epoch++
+	next.Groups = want.Groups
+	if err := next.Validate(); err != nil {
+		return nil, fmt.Errorf("the documents are placed over %d groups, and the shards that were given do not fit: %w", kept.Placed, err)
+	}
+	return &next, nil
+}
+
+// member returns the connection to an address.
+func (c *Cluster) member(addr string) (*Member, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.members[addr]; m != nil {
+		return m, nil
+	}
+	if c.ctx.Err() != nil {
+		return nil, leaf.ErrClosed
+	}
+	l, err := c.o.Dial(addr)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", addr, err)
+	}
+	m := &Member{Addr: addr, Leaf: l}
+	c.members[addr] = m
+	return m, nil
+}
+
+// took remembers which epoch a member has.
+func (c *Cluster) took(addr string, epoch uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.taken[addr] = max(c.taken[addr], epoch)
+}
+
+func (c *Cluster) hasTaken(addr string, epoch uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.taken[addr] >= epoch
+}
+
+// putInForceLocked gives a map to the members and then goes by it. It needs change.
+func (c *Cluster) putInForceLocked(ctx context.Context, m *shardmap.Map) error {
+	s, err := newState(m, c.member)
+	if err != nil {
+		return err
+	}
+	if err := c.give(ctx, s); err != nil {
+		return err
+	}
+	c.state.Store(s)
+	c.o.Log.Info("shard map in force", "epoch", m.Epoch, "groups", len(m.Groups), "placed", m.Placed, "moving", m.Move != nil)
+	return nil
+}
+
+// give gives the map to every member that does not have it: to those of the first group one after the other, in their order, because
+// of two coordinators that change the map at the same time one has to be the first; then to all others at once. An error means that
+// a member has another map. One that cannot be reached is none.
+func (c *Cluster) give(ctx context.Context, s *State) error {
+	b, err := s.Map.Encode()
+	if err != nil {
+		return fmt.Errorf("write shard map: %w", err)
+	}
+	for _, m := range s.Groups[0].Members {
+		if err := c.giveTo(ctx, m, s.Epoch(), b); err != nil {
+			return err
+		}
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	for _, group := range s.Groups[1:] {
+		for _, m := range group.Members {
+			g.Go(func() error { return c.giveTo(gctx, m, s.Epoch(), b) })
+		}
+	}
+	return g.Wait()
+}
+
+// giveTo gives the map to one member. A member that cannot be reached, or keeps no maps, is no error.
+func (c *Cluster) giveTo(ctx context.Context, m *Member, epoch uint64, b []byte) error {
+	if c.hasTaken(m.Addr, epoch) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
+	defer cancel()
+	_, err := m.Leaf.Place(ctx, &leaf.PlaceRequest{Epoch: epoch, Map: b})
+	switch {
+	case err == nil, unsupported(err):
+		c.took(m.Addr, epoch)
+		return nil
+	case IsStale(err):
+		return fmt.Errorf("give %s the shard map of epoch %d: %w", m.Addr, epoch, err)
+	}
+	return nil
+}
+
+// IsStale tells whether a member refused a call because it knows a newer map.
+func IsStale(err error) bool {
+	p, ok := errors.AsType[*api.Problem](err)
+	return ok && p.Code == api.StaleMap
+}
+
+// remind gives the map in force to members that were not reached when it came, or were replaced since.
+func (c *Cluster) remind(ctx context.Context) {
+	s := c.State()
+	b, err := s.Map.Encode()
+	if err != nil {
+		c.report(err)
+		return
+	}
+	var g errgroup.Group
+	for _, group := range s.Groups {
+		for _, m := range group.Members {
+			g.Go(func() error {
+				ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
+				defer cancel()
+				r, err := m.Leaf.Placed(ctx)
+				switch {
+				case err != nil:
+					return nil // it is asked again
+				case r.Epoch > s.Epoch():
+					c.look()
+					return nil
+				case r.Epoch == s.Epoch() && bytes.Equal(r.Map, b):
+					c.took(m.Addr, r.Epoch)
+					return nil
+				}
+				c.forget(m.Addr)
+				return c.giveTo(ctx, m, s.Epoch(), b)
+			})
+		}
+	}
+	if err := g.Wait(); err != nil && ctx.Err() == nil {
+		c.report(err)
+	}
+}
+
+// forget takes back that a member has a map: it was replaced by an empty one.
+func (c *Cluster) forget(addr string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.taken, addr)
+}
+
+// changeAttempts bounds how often a change is made anew because another coordinator was first.
+const changeAttempts = 8
+
+// Change makes the next map with fn, which gets the one that is agreed on and returns another with the next epoch, or an error to leave
+// things as they are. fn is called again when another coordinator was first. When Change returns, the new map is agreed on and in
+// force here.
+func (c *Cluster) Change(ctx context.Context, fn func(m *shardmap.Map) (*shardmap.Map, error)) (*State, error) {
+	if err := c.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer c.unlock()
+	var err error
+	for range changeAttempts {
+		var s *State
+		if s, err = c.changeLocked(ctx, fn); err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, shardmap.ErrConflict) && !IsStale(err) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("change the shard map: others keep changing it: %w", err)
+}
+
+func (c *Cluster) changeLocked(ctx context.Context, fn func(m *shardmap.Map) (*shardmap.Map, error)) (*State, error) {
+	now, err := c.readLocked(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s := c.State(); s == nil || now.Epoch > s.Epoch() {
+		if err := c.putInForceLocked(ctx, now); err != nil {
+			return nil, err
+		}
+	}
+	next, err := fn(now)
+	if err != nil {
+		return nil, err
+	}
+	if next.Epoch != now.Epoch+1 {
+		return nil, fmt.Errorf("change the shard map: epoch %d follows %d", next.Epoch, now.Epoch)
+	}
+	if c.o.Source != nil {
+		tctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
+		defer cancel()
+		v, err := c.o.Source.Swap(tctx, c.version, next)
+		if err != nil {
+			return nil, fmt.Errorf("change the shard map: %w", err)
+		}
+		c.version = v
+	}
+	if err := c.putInForceLocked(ctx, next); err != nil {
+		return nil, err
+	}
+	return c.State(), nil
+}
+
+// Settle makes sure that at least one member of every group has taken the map of the state, so that nobody who goes by an older one
+// can be told that a write is in everywhere. Its error matches ErrUnsettled.
+func (c *Cluster) Settle(ctx context.Context, s *State) error {
+	if err := c.give(ctx, s); err != nil {
+		return err
+	}
+	for _, g := range s.Groups {
+		if !slices.ContainsFunc(g.Members, func(m *Member) bool { return c.hasTaken(m.Addr, s.Epoch()) }) {
+			return fmt.Errorf("%w: group %d", ErrUnsettled, g.Ordinal)
+		}
+	}
+	return nil
+}
