@@ -7,6 +7,7 @@ import (
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/front"
+	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/knn"
 )
@@ -27,37 +28,57 @@ func (x *execution) explain(ctx context.Context) ([][]byte, *api.Problem) {
 	return nil, x.placed(ctx, err)
 }
 
-// trees renders how the score of each hit was made. What they take is charged as they grow.
+// trees renders how the score of each hit was made.
 func (x *execution) trees(ctx context.Context) ([][]byte, error) {
-	trees := make([][]byte, len(x.rank.hits))
 	var lexical *exec.Explainer // nil where no hit has a text score
-	if len(trees) > 0 && (x.req.KNN == nil || !x.query.Everything) {
+	if len(x.rank.hits) > 0 && (x.req.KNN == nil || !x.query.Everything) {
 		var err error
-		lexical, err = exec.NewExplainer(ctx, x.leaves, x.sch, x.analyzers, exec.Request{Query: x.query.Root, Stats: x.stats, DefaultFields: x.req.DefaultFields}, x.rank.hits)
-		if err != nil {
+		if lexical, err = x.explainer(ctx, x.query.Root, x.rank.hits); err != nil {
 			return nil, err
 		}
 		defer lexical.Close()
 	}
-	var scratch []byte
-	var size, charged int64
+	room := x.treeRoom()
+	trees := make([][]byte, len(x.rank.hits))
 	for i := range trees {
 		var err error
-		if scratch, err = x.appendTree(scratch[:0], lexical, i); err != nil {
+		if trees[i], err = room.keep(func(b []byte) ([]byte, error) { return x.appendTree(b, lexical, i) }); err != nil {
 			return nil, err
-		}
-		trees[i] = bytes.Clone(scratch)
-		if size += int64(len(scratch)); size > x.node.cfg.Limits.ReplyBytes {
-			return nil, bound.LongTrees(x.node.cfg.Limits.ReplyBytes)
-		}
-		if more := front.ReplyCopies * (size - charged); more >= chargeFrom {
-			if err := x.charge(more); err != nil {
-				return nil, err
-			}
-			charged = size
 		}
 	}
 	return trees, nil
+}
+
+// explainer plans the explanations of what a query makes of hits. The caller closes it.
+func (v *view) explainer(ctx context.Context, q query.Node, hits []exec.Hit) (*exec.Explainer, error) {
+	return exec.NewExplainer(ctx, v.leaves, v.sch, v.analyzers, exec.Request{Query: q, Stats: v.stats, DefaultFields: v.defaultFields, Lenient: v.lenient}, hits)
+}
+
+// treeRoom bounds the explanations of a reply, and charges what they take as they grow.
+type treeRoom struct {
+	v             *view
+	scratch       []byte
+	size, charged int64
+}
+
+func (v *view) treeRoom() *treeRoom { return &treeRoom{v: v} }
+
+// keep renders one explanation.
+func (r *treeRoom) keep(render func(b []byte) ([]byte, error)) ([]byte, error) {
+	var err error
+	if r.scratch, err = render(r.scratch[:0]); err != nil {
+		return nil, err
+	}
+	if r.size += int64(len(r.scratch)); r.size > r.v.node.cfg.Limits.ReplyBytes {
+		return nil, bound.LongTrees(r.v.node.cfg.Limits.ReplyBytes)
+	}
+	if more := front.ReplyCopies * (r.size - r.charged); more >= chargeFrom {
+		if err := r.v.charge(more); err != nil {
+			return nil, err
+		}
+		r.charged = r.size
+	}
+	return bytes.Clone(r.scratch), nil
 }
 
 // appendTree appends how the score of hit i was made.
@@ -84,9 +105,14 @@ func appendLexical(b []byte, lexical *exec.Explainer, i int) ([]byte, error) {
 }
 
 func (x *execution) vectorTree(b []byte, h *exec.Hit, similarity float32) ([]byte, error) {
-	values, err := knn.Values(x.leaves, x.sch, x.vectorRequest(x.req.KNN, 0, x.req.Filters), h.Leaf, h.Doc)
+	return x.appendVector(b, x.req.KNN, h, similarity)
+}
+
+// appendVector appends how the similarity of a hit was made.
+func (v *view) appendVector(b []byte, q *api.KNN, h *exec.Hit, similarity float32) ([]byte, error) {
+	values, err := knn.Values(v.leaves, v.sch, v.vectorRequest(q, 0, nil), h.Leaf, h.Doc)
 	if err != nil {
 		return nil, err
 	}
-	return bound.AppendVector(b, x.sch, x.req.KNN, similarity, values), nil
+	return bound.AppendVector(b, v.sch, q, similarity, values), nil
 }

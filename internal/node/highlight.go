@@ -7,6 +7,8 @@ import (
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/front"
+	"github.com/weft-search/weft/internal/highlight"
+	"github.com/weft-search/weft/internal/shard/exec"
 )
 
 // highlight renders the marked fragments of each hit; nil without highlighting.
@@ -19,31 +21,42 @@ func (x *execution) highlight(ctx context.Context) ([][]byte, *api.Problem) {
 	if err != nil {
 		return nil, x.node.problem(ctx, err)
 	}
-	out := make([][]byte, len(x.rank.hits))
+	marks, err := x.fragments(ctx, h, x.rank.hits, &x.rank.notes)
+	if err != nil {
+		return nil, x.node.problem(ctx, err)
+	}
+	return marks, nil
+}
+
+// fragments renders the marked fragments of hits; nil when the time was over and the caller takes what was reached. What there is to say
+// of them goes to notes.
+func (v *view) fragments(ctx context.Context, h *highlight.Highlighter, hits []exec.Hit, notes *bound.Notes) ([][]byte, error) {
+	out := make([][]byte, len(hits))
 	var source []byte
 	var size int64
-	for i := range x.rank.hits {
-		hit := &x.rank.hits[i]
+	for i := range hits {
+		hit := &hits[i]
 		if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil {
-			if x.tolerate(cause) {
+			if v.tolerate(cause) {
 				return nil, nil
 			}
-			return nil, x.node.problem(ctx, cause)
+			return nil, cause
 		}
-		if source, err = x.leaves[hit.Leaf].Source(hit.Doc, source[:0]); err != nil {
-			return nil, x.node.problem(ctx, fmt.Errorf("read source of a hit: %w", err))
+		var err error
+		if source, err = v.leaves[hit.Leaf].Source(hit.Doc, source[:0]); err != nil {
+			return nil, fmt.Errorf("read source of a hit: %w", err)
 		}
 		fields, err := h.Fragments(source)
 		if err != nil {
-			return nil, x.node.problem(ctx, err)
+			return nil, err
 		}
-		out[i] = bound.AppendFragments(nil, fields, &x.rank.notes)
-		if size += int64(len(out[i])); size > x.node.cfg.Limits.ReplyBytes {
-			return nil, bound.LongFragments(x.node.cfg.Limits.ReplyBytes)
+		out[i] = bound.AppendFragments(nil, fields, notes)
+		if size += int64(len(out[i])); size > v.node.cfg.Limits.ReplyBytes {
+			return nil, bound.LongFragments(v.node.cfg.Limits.ReplyBytes)
 		}
 	}
-	if err := x.charge(front.ReplyCopies * size); err != nil {
-		return nil, x.node.problem(ctx, err)
+	if err := v.charge(front.ReplyCopies * size); err != nil {
+		return nil, err
 	}
 	return out, nil
 }

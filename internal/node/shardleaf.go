@@ -76,9 +76,9 @@ type shardLeaf struct {
 	cancel context.CancelCauseFunc
 }
 
-// Leaf returns the node as a leaf, for callers in the same process and for the servers of the shard protocols. Its calls are admitted
-// and counted like those over HTTP, and fail with the same problems. Closing it ends its calls, not the node.
-func (n *Node) Leaf() leaf.Leaf {
+// Leaf returns the node as a leaf and a member of a cluster, for callers in the same process and for the servers of the shard protocols.
+// Its calls are admitted and counted like those over HTTP, and fail with the same problems. Closing it ends its calls, not the node.
+func (n *Node) Leaf() leaf.Member {
 	l := &shardLeaf{node: n}
 	l.closed, l.cancel = context.WithCancelCause(context.Background())
 	return l

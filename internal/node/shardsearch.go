@@ -80,6 +80,9 @@ func (l *shardLeaf) Search(ctx context.Context, req *leaf.SearchRequest) (*leaf.
 		if len(req.Sort) > exec.MaxSortKeys {
 			return nil, tooMany("sort", len(req.Sort), exec.MaxSortKeys)
 		}
+		if req.Show != nil && req.Show.Explain && req.Limit > mostExplained {
+			return nil, api.NewProblem(api.InvalidParameter, fmt.Sprintf("limit: it is at most %d with explain", mostExplained)).On("limit").Within(mostExplained)
+		}
 		if prob := checkTrees(req.Query, req.Filters); prob != nil {
 			return nil, prob
 		}
@@ -101,22 +104,31 @@ func (c *leafCall) search(v *view, req *leaf.SearchRequest) (*leaf.SearchReply, 
 	if prob := v.checkDefaultFields(); prob != nil {
 		return nil, prob
 	}
+	var show *showing
+	if req.Show != nil {
+		var err error
+		if show, err = v.bindShow(req.Show, req.Query, req.Filters, nil); err != nil {
+			return nil, err
+		}
+	}
 	if err := v.chargeFilters(len(req.Filters)); err != nil {
 		return nil, err
 	}
-	res, err := v.search(c.ctx, exec.Request{
+	r := exec.Request{
 		Query: everythingIf(req.Query), Filters: req.Filters, Limit: req.Limit, Sort: req.Sort, After: req.After,
 		Total: req.Total, TotalFloor: req.TotalFloor, KeepStats: req.KeepStats,
-	})
+	}
+	if req.LocalStats {
+		r.LocalStats = leaf.MaxLocalStats
+	}
+	res, err := v.search(c.ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	if prob := bound.CheckScores(res.Hits); prob != nil {
 		return nil, prob
 	}
-	reply := &leaf.SearchReply{
-		Hits: make([]leaf.Hit, len(res.Hits)), Docs: v.snap.Docs(), Total: res.Total, TotalRelation: res.TotalRelation, Partial: v.partial, Notes: res.Notes,
-	}
+	reply := &leaf.SearchReply{Hits: make([]leaf.Hit, len(res.Hits)), Docs: v.snap.Docs(), Total: res.Total, TotalRelation: res.TotalRelation}
 	var size int64
 	for i := range res.Hits {
 		h := &res.Hits[i]
@@ -130,8 +142,16 @@ func (c *leafCall) search(v *view, req *leaf.SearchRequest) (*leaf.SearchReply, 
 		return nil, api.NewProblem(api.ReplyTooLarge, fmt.Sprintf("the ids and sort values of the hits are longer than %d bytes; ask for fewer hits", most)).On("limit").Within(most)
 	}
 	if res.Scored {
-		reply.Stats = res.Stats
+		reply.Stats, reply.LocalStats = res.Stats, res.LocalStats
 	}
+	notes := bound.Notes(res.Notes)
+	if show != nil {
+		if reply.Shown, err = show.render(c.ctx, v, res.Hits, &notes); err != nil {
+			return nil, err
+		}
+		reply.Plan = show.plan()
+	}
+	reply.Notes, reply.Partial = notes, v.partial
 	var approximate []string
 	if v.partial {
 		approximate = append(approximate, leaf.ApproximateTime)
@@ -250,7 +270,11 @@ func (c *leafCall) nearest(v *view, req *leaf.KNNRequest) (*leaf.KNNReply, error
 	if prob := v.checkDefaultFields(); prob != nil {
 		return nil, prob
 	}
-	if prob := bound.CheckVector(v.sch, &req.KNN); prob != nil {
+	sch := v.sch
+	if v.lenient {
+		sch = v.lenientSchema([]string{req.KNN.Field})
+	}
+	if prob := bound.CheckVector(sch, &req.KNN); prob != nil {
 		return nil, prob
 	}
 	if err := v.chargeFilters(len(req.Filters)); err != nil {

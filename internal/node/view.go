@@ -123,7 +123,11 @@ func (v *view) tolerate(err error) bool {
 
 // checkDefaultFields checks the fields that the call wants searched.
 func (v *view) checkDefaultFields() *api.Problem {
-	return bound.CheckDefaultFields(v.sch, v.defaultFields)
+	sch := v.sch
+	if v.lenient {
+		sch = v.lenientSchema(v.defaultFields)
+	}
+	return bound.CheckDefaultFields(sch, v.defaultFields)
 }
 
 // search ranks by a query. Query, filters and what is wanted are the caller's to set in r.

@@ -331,6 +331,21 @@ type Value struct {
 	Similarity float32
 }
 
+// Similarity is the exact similarity of a document, as that of a hit of Search; ok is false if it has no vector that the combiner of the
+// request sees.
+func Similarity(leaves []exec.Leaf, sch *schema.Schema, req Request, leaf int, doc uint32) (similarity float32, ok bool, err error) {
+	p, err := prepare(sch, &req)
+	if err != nil {
+		return 0, false, err
+	}
+	if x := leaves[leaf].SparseVectors(p.field); x != nil && p.sparse != nil {
+		similarity, ok = x.Score(p.sparse, req.Combiner, doc)
+	} else if x := leaves[leaf].Vectors(p.field); x != nil && p.dense != nil {
+		similarity, ok = x.Score(p.dense, req.Combiner, doc)
+	}
+	return similarity, ok, leaves[leaf].Err()
+}
+
 // Values returns the exact similarity of each vector of a document that the combiner of the request sees: all of a dense or binary
 // field, those that share a dimension with the query of a sparse one.
 func Values(leaves []exec.Leaf, sch *schema.Schema, req Request, leaf int, doc uint32) ([]Value, error) {
