@@ -30,7 +30,8 @@ func (m *Map) AddGroup(members ...string) (*Map, error) {
 	return m.change(func(next *Map) { next.Groups = append(next.Groups, Group{Members: slices.Clone(members)}) })
 }
 
-// RemoveGroup removes the last group, which must have no documents: those beyond Placed and beyond the end of a move have none.
+// RemoveGroup removes the last group, which must have no documents: it lies beyond Placed and beyond a move that is copying. While
+// documents are cleaned away no group can be removed, since after AbortMove nobody knows how far copies went.
 func (m *Map) RemoveGroup() (*Map, error) {
 	last := len(m.Groups) - 1
 	if last < m.Placed {
@@ -40,7 +41,7 @@ func (m *Map) RemoveGroup() (*Map, error) {
 		return nil, refused("documents are being moved to group %d, the last", last)
 	}
 	if m.Move != nil && m.Move.Phase == Cleaning {
-		return nil, refused("documents are being cleaned away from group %d, the last; that has to end first", last)
+		return nil, refused("group %d, the last, may have copies yet that are being cleaned away", last)
 	}
 	return m.change(func(next *Map) { next.Groups = next.Groups[:last] })
 }
