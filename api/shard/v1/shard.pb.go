@@ -86,6 +86,121 @@ func (ValueKind) EnumDescriptor() ([]byte, []int) {
 	return file_shard_v1_shard_proto_rawDescGZIP(), []int{0}
 }
 
+// PlacementRule says how the shard of a document is chosen, as in package internal/topology/placement.
+type PlacementRule int32
+
+const (
+	PlacementRule_PLACEMENT_NONE       PlacementRule = 0 // never used
+	PlacementRule_PLACEMENT_RING       PlacementRule = 1
+	PlacementRule_PLACEMENT_MODULO     PlacementRule = 2
+	PlacementRule_PLACEMENT_RENDEZVOUS PlacementRule = 3
+)
+
+// Enum value maps for PlacementRule.
+var (
+	PlacementRule_name = map[int32]string{
+		0: "PLACEMENT_NONE",
+		1: "PLACEMENT_RING",
+		2: "PLACEMENT_MODULO",
+		3: "PLACEMENT_RENDEZVOUS",
+	}
+	PlacementRule_value = map[string]int32{
+		"PLACEMENT_NONE":       0,
+		"PLACEMENT_RING":       1,
+		"PLACEMENT_MODULO":     2,
+		"PLACEMENT_RENDEZVOUS": 3,
+	}
+)
+
+func (x PlacementRule) Enum() *PlacementRule {
+	p := new(PlacementRule)
+	*p = x
+	return p
+}
+
+func (x PlacementRule) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlacementRule) Descriptor() protoreflect.EnumDescriptor {
+	return file_shard_v1_shard_proto_enumTypes[1].Descriptor()
+}
+
+func (PlacementRule) Type() protoreflect.EnumType {
+	return &file_shard_v1_shard_proto_enumTypes[1]
+}
+
+func (x PlacementRule) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlacementRule.Descriptor instead.
+func (PlacementRule) EnumDescriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{1}
+}
+
+// ShardOutcome says what became of a call to one shard.
+type ShardOutcome int32
+
+const (
+	ShardOutcome_OUTCOME_NONE        ShardOutcome = 0 // never used; a number that is not known counts as OUTCOME_FAILED
+	ShardOutcome_OUTCOME_ANSWERED    ShardOutcome = 1
+	ShardOutcome_OUTCOME_SKIPPED     ShardOutcome = 2 // with proof that nothing in it can match
+	ShardOutcome_OUTCOME_TIMED_OUT   ShardOutcome = 3
+	ShardOutcome_OUTCOME_REFUSED     ShardOutcome = 4 // for want of room
+	ShardOutcome_OUTCOME_UNAVAILABLE ShardOutcome = 5
+	ShardOutcome_OUTCOME_FAILED      ShardOutcome = 6
+)
+
+// Enum value maps for ShardOutcome.
+var (
+	ShardOutcome_name = map[int32]string{
+		0: "OUTCOME_NONE",
+		1: "OUTCOME_ANSWERED",
+		2: "OUTCOME_SKIPPED",
+		3: "OUTCOME_TIMED_OUT",
+		4: "OUTCOME_REFUSED",
+		5: "OUTCOME_UNAVAILABLE",
+		6: "OUTCOME_FAILED",
+	}
+	ShardOutcome_value = map[string]int32{
+		"OUTCOME_NONE":        0,
+		"OUTCOME_ANSWERED":    1,
+		"OUTCOME_SKIPPED":     2,
+		"OUTCOME_TIMED_OUT":   3,
+		"OUTCOME_REFUSED":     4,
+		"OUTCOME_UNAVAILABLE": 5,
+		"OUTCOME_FAILED":      6,
+	}
+)
+
+func (x ShardOutcome) Enum() *ShardOutcome {
+	p := new(ShardOutcome)
+	*p = x
+	return p
+}
+
+func (x ShardOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ShardOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_shard_v1_shard_proto_enumTypes[2].Descriptor()
+}
+
+func (ShardOutcome) Type() protoreflect.EnumType {
+	return &file_shard_v1_shard_proto_enumTypes[2]
+}
+
+func (x ShardOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ShardOutcome.Descriptor instead.
+func (ShardOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{2}
+}
+
 // TotalMode says how exactly the number of matches is wanted.
 type TotalMode int32
 
@@ -120,11 +235,11 @@ func (x TotalMode) String() string {
 }
 
 func (TotalMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_shard_v1_shard_proto_enumTypes[1].Descriptor()
+	return file_shard_v1_shard_proto_enumTypes[3].Descriptor()
 }
 
 func (TotalMode) Type() protoreflect.EnumType {
-	return &file_shard_v1_shard_proto_enumTypes[1]
+	return &file_shard_v1_shard_proto_enumTypes[3]
 }
 
 func (x TotalMode) Number() protoreflect.EnumNumber {
@@ -133,7 +248,7 @@ func (x TotalMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TotalMode.Descriptor instead.
 func (TotalMode) EnumDescriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{1}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{3}
 }
 
 // Relation is what a total says.
@@ -170,11 +285,11 @@ func (x Relation) String() string {
 }
 
 func (Relation) Descriptor() protoreflect.EnumDescriptor {
-	return file_shard_v1_shard_proto_enumTypes[2].Descriptor()
+	return file_shard_v1_shard_proto_enumTypes[4].Descriptor()
 }
 
 func (Relation) Type() protoreflect.EnumType {
-	return &file_shard_v1_shard_proto_enumTypes[2]
+	return &file_shard_v1_shard_proto_enumTypes[4]
 }
 
 func (x Relation) Number() protoreflect.EnumNumber {
@@ -183,7 +298,66 @@ func (x Relation) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Relation.Descriptor instead.
 func (Relation) EnumDescriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{2}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{4}
+}
+
+// Part says what there is of a document; the numbers are bits of a byte.
+type Part int32
+
+const (
+	Part_PART_NONE      Part = 0
+	Part_PART_MISSING   Part = 1 // the document is not there (any more)
+	Part_PART_SOURCE    Part = 2
+	Part_PART_HIGHLIGHT Part = 4
+	Part_PART_LEXICAL   Part = 8
+	Part_PART_VECTOR    Part = 16
+)
+
+// Enum value maps for Part.
+var (
+	Part_name = map[int32]string{
+		0:  "PART_NONE",
+		1:  "PART_MISSING",
+		2:  "PART_SOURCE",
+		4:  "PART_HIGHLIGHT",
+		8:  "PART_LEXICAL",
+		16: "PART_VECTOR",
+	}
+	Part_value = map[string]int32{
+		"PART_NONE":      0,
+		"PART_MISSING":   1,
+		"PART_SOURCE":    2,
+		"PART_HIGHLIGHT": 4,
+		"PART_LEXICAL":   8,
+		"PART_VECTOR":    16,
+	}
+)
+
+func (x Part) Enum() *Part {
+	p := new(Part)
+	*p = x
+	return p
+}
+
+func (x Part) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Part) Descriptor() protoreflect.EnumDescriptor {
+	return file_shard_v1_shard_proto_enumTypes[5].Descriptor()
+}
+
+func (Part) Type() protoreflect.EnumType {
+	return &file_shard_v1_shard_proto_enumTypes[5]
+}
+
+func (x Part) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Part.Descriptor instead.
+func (Part) EnumDescriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{5}
 }
 
 // Operator joins the operands of a query string that have nothing between them.
@@ -217,11 +391,11 @@ func (x Operator) String() string {
 }
 
 func (Operator) Descriptor() protoreflect.EnumDescriptor {
-	return file_shard_v1_shard_proto_enumTypes[3].Descriptor()
+	return file_shard_v1_shard_proto_enumTypes[6].Descriptor()
 }
 
 func (Operator) Type() protoreflect.EnumType {
-	return &file_shard_v1_shard_proto_enumTypes[3]
+	return &file_shard_v1_shard_proto_enumTypes[6]
 }
 
 func (x Operator) Number() protoreflect.EnumNumber {
@@ -230,7 +404,54 @@ func (x Operator) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Operator.Descriptor instead.
 func (Operator) EnumDescriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{3}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{6}
+}
+
+// SyncOp says what is to be done with a document.
+type SyncOp int32
+
+const (
+	SyncOp_SYNC_DELETE SyncOp = 0
+	SyncOp_SYNC_PUT    SyncOp = 1
+)
+
+// Enum value maps for SyncOp.
+var (
+	SyncOp_name = map[int32]string{
+		0: "SYNC_DELETE",
+		1: "SYNC_PUT",
+	}
+	SyncOp_value = map[string]int32{
+		"SYNC_DELETE": 0,
+		"SYNC_PUT":    1,
+	}
+)
+
+func (x SyncOp) Enum() *SyncOp {
+	p := new(SyncOp)
+	*p = x
+	return p
+}
+
+func (x SyncOp) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SyncOp) Descriptor() protoreflect.EnumDescriptor {
+	return file_shard_v1_shard_proto_enumTypes[7].Descriptor()
+}
+
+func (SyncOp) Type() protoreflect.EnumType {
+	return &file_shard_v1_shard_proto_enumTypes[7]
+}
+
+func (x SyncOp) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SyncOp.Descriptor instead.
+func (SyncOp) EnumDescriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{7}
 }
 
 // By says what is compared.
@@ -267,11 +488,11 @@ func (x SortKey_By) String() string {
 }
 
 func (SortKey_By) Descriptor() protoreflect.EnumDescriptor {
-	return file_shard_v1_shard_proto_enumTypes[4].Descriptor()
+	return file_shard_v1_shard_proto_enumTypes[8].Descriptor()
 }
 
 func (SortKey_By) Type() protoreflect.EnumType {
-	return &file_shard_v1_shard_proto_enumTypes[4]
+	return &file_shard_v1_shard_proto_enumTypes[8]
 }
 
 func (x SortKey_By) Number() protoreflect.EnumNumber {
@@ -317,11 +538,11 @@ func (x SortKey_Mode) String() string {
 }
 
 func (SortKey_Mode) Descriptor() protoreflect.EnumDescriptor {
-	return file_shard_v1_shard_proto_enumTypes[5].Descriptor()
+	return file_shard_v1_shard_proto_enumTypes[9].Descriptor()
 }
 
 func (SortKey_Mode) Type() protoreflect.EnumType {
-	return &file_shard_v1_shard_proto_enumTypes[5]
+	return &file_shard_v1_shard_proto_enumTypes[9]
 }
 
 func (x SortKey_Mode) Number() protoreflect.EnumNumber {
@@ -372,11 +593,11 @@ func (x Combiner_Kind) String() string {
 }
 
 func (Combiner_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_shard_v1_shard_proto_enumTypes[6].Descriptor()
+	return file_shard_v1_shard_proto_enumTypes[10].Descriptor()
 }
 
 func (Combiner_Kind) Type() protoreflect.EnumType {
-	return &file_shard_v1_shard_proto_enumTypes[6]
+	return &file_shard_v1_shard_proto_enumTypes[10]
 }
 
 func (x Combiner_Kind) Number() protoreflect.EnumNumber {
@@ -385,7 +606,7 @@ func (x Combiner_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Combiner_Kind.Descriptor instead.
 func (Combiner_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{30, 0}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{36, 0}
 }
 
 // Texts are strings of any bytes, one behind the other.
@@ -1234,6 +1455,7 @@ type Meta struct {
 	Snapshot      *Snapshot              `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	Timings       []*Timing              `protobuf:"bytes,2,rep,name=timings,proto3" json:"timings,omitempty"`         // in order; they add up to the time from the arrival of the request to the start of the reply
 	Approximate   []string               `protobuf:"bytes,3,rep,name=approximate,proto3" json:"approximate,omitempty"` // what of the answer is not exact: graph, time, prefix, total, distinct, repeats, local; none: all is exact
+	Below         *Below                 `protobuf:"bytes,4,opt,name=below,proto3" json:"below,omitempty"`             // of a coordinator; absent: of a node
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1289,6 +1511,233 @@ func (x *Meta) GetApproximate() []string {
 	return nil
 }
 
+func (x *Meta) GetBelow() *Below {
+	if x != nil {
+		return x.Below
+	}
+	return nil
+}
+
+// View says how a call looks at an index. Absent: at the index as it is.
+type View struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Epoch is that of the shard map that the caller goes by; 0: none, and nothing is checked. A node that was given a map with a higher one
+	// refuses with stale_map, before any effect.
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Owned narrows the index to the documents that all of these shares own, as if the others had been deleted; absent: all.
+	Owned *Shares `protobuf:"bytes,2,opt,name=owned,proto3" json:"owned,omitempty"`
+	// Lenient lets a query, a filter, an order or a default field name fields that the index does not have: nothing has a value there.
+	Lenient       bool `protobuf:"varint,3,opt,name=lenient,proto3" json:"lenient,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *View) Reset() {
+	*x = View{}
+	mi := &file_shard_v1_shard_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *View) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*View) ProtoMessage() {}
+
+func (x *View) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use View.ProtoReflect.Descriptor instead.
+func (*View) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *View) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *View) GetOwned() *Shares {
+	if x != nil {
+		return x.Owned
+	}
+	return nil
+}
+
+func (x *View) GetLenient() bool {
+	if x != nil {
+		return x.Lenient
+	}
+	return false
+}
+
+// Shares are parts of an index, each what one shard owns by one rule; at most 8.
+type Shares struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rules         []byte                 `protobuf:"bytes,1,opt,name=rules,proto3" json:"rules,omitempty"`               // one byte for each: its PlacementRule
+	Shards        []uint32               `protobuf:"varint,2,rep,packed,name=shards,proto3" json:"shards,omitempty"`     // for each: the number of shards, 1 to 1,024
+	Vnodes        []uint32               `protobuf:"varint,3,rep,packed,name=vnodes,proto3" json:"vnodes,omitempty"`     // for each: virtual nodes of a shard on a ring, up to 4,096; 0: 128
+	Ordinals      []uint32               `protobuf:"varint,4,rep,packed,name=ordinals,proto3" json:"ordinals,omitempty"` // for each: the shard, from 0
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Shares) Reset() {
+	*x = Shares{}
+	mi := &file_shard_v1_shard_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Shares) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Shares) ProtoMessage() {}
+
+func (x *Shares) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Shares.ProtoReflect.Descriptor instead.
+func (*Shares) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Shares) GetRules() []byte {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+func (x *Shares) GetShards() []uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+func (x *Shares) GetVnodes() []uint32 {
+	if x != nil {
+		return x.Vnodes
+	}
+	return nil
+}
+
+func (x *Shares) GetOrdinals() []uint32 {
+	if x != nil {
+		return x.Ordinals
+	}
+	return nil
+}
+
+// Below is the accounting of a coordinator: each shard at the bottom of the tree below it, once. All but those that answered or were
+// skipped are missing from the answer.
+type Below struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shards        []uint32               `protobuf:"varint,1,rep,packed,name=shards,proto3" json:"shards,omitempty"`                       // ordinals in the tree below the coordinator, from 0
+	Addresses     *Texts                 `protobuf:"bytes,2,opt,name=addresses,proto3" json:"addresses,omitempty"`                         // for each
+	Outcomes      []byte                 `protobuf:"bytes,3,opt,name=outcomes,proto3" json:"outcomes,omitempty"`                           // one byte for each: its ShardOutcome
+	Micros        []int64                `protobuf:"varint,4,rep,packed,name=micros,proto3" json:"micros,omitempty"`                       // for each
+	DocsCovered   uint64                 `protobuf:"varint,5,opt,name=docs_covered,json=docsCovered,proto3" json:"docs_covered,omitempty"` // live documents of the shards that answered
+	DocsTotal     uint64                 `protobuf:"varint,6,opt,name=docs_total,json=docsTotal,proto3" json:"docs_total,omitempty"`       // and of those that did not, as far as it is known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Below) Reset() {
+	*x = Below{}
+	mi := &file_shard_v1_shard_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Below) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Below) ProtoMessage() {}
+
+func (x *Below) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Below.ProtoReflect.Descriptor instead.
+func (*Below) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Below) GetShards() []uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+func (x *Below) GetAddresses() *Texts {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *Below) GetOutcomes() []byte {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
+func (x *Below) GetMicros() []int64 {
+	if x != nil {
+		return x.Micros
+	}
+	return nil
+}
+
+func (x *Below) GetDocsCovered() uint64 {
+	if x != nil {
+		return x.DocsCovered
+	}
+	return 0
+}
+
+func (x *Below) GetDocsTotal() uint64 {
+	if x != nil {
+		return x.DocsTotal
+	}
+	return 0
+}
+
 type PingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1297,7 +1746,7 @@ type PingRequest struct {
 
 func (x *PingRequest) Reset() {
 	*x = PingRequest{}
-	mi := &file_shard_v1_shard_proto_msgTypes[12]
+	mi := &file_shard_v1_shard_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1758,7 @@ func (x *PingRequest) String() string {
 func (*PingRequest) ProtoMessage() {}
 
 func (x *PingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[12]
+	mi := &file_shard_v1_shard_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1771,7 @@ func (x *PingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingRequest.ProtoReflect.Descriptor instead.
 func (*PingRequest) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{12}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{15}
 }
 
 type PingReply struct {
@@ -1334,7 +1783,7 @@ type PingReply struct {
 
 func (x *PingReply) Reset() {
 	*x = PingReply{}
-	mi := &file_shard_v1_shard_proto_msgTypes[13]
+	mi := &file_shard_v1_shard_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1795,7 @@ func (x *PingReply) String() string {
 func (*PingReply) ProtoMessage() {}
 
 func (x *PingReply) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[13]
+	mi := &file_shard_v1_shard_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1808,7 @@ func (x *PingReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingReply.ProtoReflect.Descriptor instead.
 func (*PingReply) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{13}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PingReply) GetNode() string {
@@ -1378,7 +1827,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_shard_v1_shard_proto_msgTypes[14]
+	mi := &file_shard_v1_shard_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1839,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[14]
+	mi := &file_shard_v1_shard_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1852,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{14}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *InfoRequest) GetIndex() string {
@@ -1425,7 +1874,7 @@ type InfoReply struct {
 
 func (x *InfoReply) Reset() {
 	*x = InfoReply{}
-	mi := &file_shard_v1_shard_proto_msgTypes[15]
+	mi := &file_shard_v1_shard_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +1886,7 @@ func (x *InfoReply) String() string {
 func (*InfoReply) ProtoMessage() {}
 
 func (x *InfoReply) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[15]
+	mi := &file_shard_v1_shard_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,7 +1899,7 @@ func (x *InfoReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoReply.ProtoReflect.Descriptor instead.
 func (*InfoReply) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{15}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InfoReply) GetMeta() *Meta {
@@ -1498,7 +1947,7 @@ type IndexInfo struct {
 
 func (x *IndexInfo) Reset() {
 	*x = IndexInfo{}
-	mi := &file_shard_v1_shard_proto_msgTypes[16]
+	mi := &file_shard_v1_shard_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1959,7 @@ func (x *IndexInfo) String() string {
 func (*IndexInfo) ProtoMessage() {}
 
 func (x *IndexInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[16]
+	mi := &file_shard_v1_shard_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1972,7 @@ func (x *IndexInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexInfo.ProtoReflect.Descriptor instead.
 func (*IndexInfo) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{16}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *IndexInfo) GetName() string {
@@ -1585,13 +2034,14 @@ func (x *IndexInfo) GetReason() string {
 type DocsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	View          *View                  `protobuf:"bytes,2,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DocsRequest) Reset() {
 	*x = DocsRequest{}
-	mi := &file_shard_v1_shard_proto_msgTypes[17]
+	mi := &file_shard_v1_shard_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1603,7 +2053,7 @@ func (x *DocsRequest) String() string {
 func (*DocsRequest) ProtoMessage() {}
 
 func (x *DocsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[17]
+	mi := &file_shard_v1_shard_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1616,7 +2066,7 @@ func (x *DocsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DocsRequest.ProtoReflect.Descriptor instead.
 func (*DocsRequest) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{17}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DocsRequest) GetIndex() string {
@@ -1624,6 +2074,13 @@ func (x *DocsRequest) GetIndex() string {
 		return x.Index
 	}
 	return ""
+}
+
+func (x *DocsRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
 }
 
 type DocsReply struct {
@@ -1636,7 +2093,7 @@ type DocsReply struct {
 
 func (x *DocsReply) Reset() {
 	*x = DocsReply{}
-	mi := &file_shard_v1_shard_proto_msgTypes[18]
+	mi := &file_shard_v1_shard_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1648,7 +2105,7 @@ func (x *DocsReply) String() string {
 func (*DocsReply) ProtoMessage() {}
 
 func (x *DocsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[18]
+	mi := &file_shard_v1_shard_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,7 +2118,7 @@ func (x *DocsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DocsReply.ProtoReflect.Descriptor instead.
 func (*DocsReply) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{18}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DocsReply) GetMeta() *Meta {
@@ -1692,13 +2149,16 @@ type SearchRequest struct {
 	Stats         *TermStats             `protobuf:"bytes,10,opt,name=stats,proto3" json:"stats,omitempty"`                                    // to score with; absent: those of the shard
 	KeepStats     bool                   `protobuf:"varint,11,opt,name=keep_stats,json=keepStats,proto3" json:"keep_stats,omitempty"`          // the reply is to hold the statistics that the scores were made with
 	AllowPartial  bool                   `protobuf:"varint,12,opt,name=allow_partial,json=allowPartial,proto3" json:"allow_partial,omitempty"` // when the deadline passes, take what was reached instead of an error
+	View          *View                  `protobuf:"bytes,13,opt,name=view,proto3" json:"view,omitempty"`
+	Show          *Show                  `protobuf:"bytes,14,opt,name=show,proto3" json:"show,omitempty"`                                // what is wanted of the hits besides their place; absent: nothing
+	LocalStats    bool                   `protobuf:"varint,15,opt,name=local_stats,json=localStats,proto3" json:"local_stats,omitempty"` // the reply is to hold the statistics of this shard alone for all that the query scores, whatever it was scored with
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SearchRequest) Reset() {
 	*x = SearchRequest{}
-	mi := &file_shard_v1_shard_proto_msgTypes[19]
+	mi := &file_shard_v1_shard_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +2170,7 @@ func (x *SearchRequest) String() string {
 func (*SearchRequest) ProtoMessage() {}
 
 func (x *SearchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[19]
+	mi := &file_shard_v1_shard_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +2183,7 @@ func (x *SearchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
 func (*SearchRequest) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{19}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SearchRequest) GetIndex() string {
@@ -1810,6 +2270,258 @@ func (x *SearchRequest) GetAllowPartial() bool {
 	return false
 }
 
+func (x *SearchRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
+func (x *SearchRequest) GetShow() *Show {
+	if x != nil {
+		return x.Show
+	}
+	return nil
+}
+
+func (x *SearchRequest) GetLocalStats() bool {
+	if x != nil {
+		return x.LocalStats
+	}
+	return false
+}
+
+// Show says what is wanted of documents besides their place.
+type Show struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        bool                   `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
+	Fields        *Fields                `protobuf:"bytes,2,opt,name=fields,proto3" json:"fields,omitempty"`       // of the source, as `fields` of a search over HTTP; absent: all that are stored
+	Highlight     *Highlight             `protobuf:"bytes,3,opt,name=highlight,proto3" json:"highlight,omitempty"` // absent: none
+	Explain       bool                   `protobuf:"varint,4,opt,name=explain,proto3" json:"explain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Show) Reset() {
+	*x = Show{}
+	mi := &file_shard_v1_shard_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Show) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Show) ProtoMessage() {}
+
+func (x *Show) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Show.ProtoReflect.Descriptor instead.
+func (*Show) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Show) GetSource() bool {
+	if x != nil {
+		return x.Source
+	}
+	return false
+}
+
+func (x *Show) GetFields() *Fields {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+func (x *Show) GetHighlight() *Highlight {
+	if x != nil {
+		return x.Highlight
+	}
+	return nil
+}
+
+func (x *Show) GetExplain() bool {
+	if x != nil {
+		return x.Explain
+	}
+	return false
+}
+
+// Highlight asks for fragments of texts with what was found in them marked.
+type Highlight struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fields        []string               `protobuf:"bytes,1,rep,name=fields,proto3" json:"fields,omitempty"`                                  // "*" stands for every stored text field that the query searches
+	FragmentSize  uint32                 `protobuf:"varint,2,opt,name=fragment_size,json=fragmentSize,proto3" json:"fragment_size,omitempty"` // bytes of a fragment at most
+	Fragments     uint32                 `protobuf:"varint,3,opt,name=fragments,proto3" json:"fragments,omitempty"`                           // of each field, the best ones
+	Pre           string                 `protobuf:"bytes,4,opt,name=pre,proto3" json:"pre,omitempty"`                                        // in front of what was found
+	Post          string                 `protobuf:"bytes,5,opt,name=post,proto3" json:"post,omitempty"`                                      // behind it
+	Raw           bool                   `protobuf:"varint,6,opt,name=raw,proto3" json:"raw,omitempty"`                                       // the text is not escaped for HTML
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Highlight) Reset() {
+	*x = Highlight{}
+	mi := &file_shard_v1_shard_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Highlight) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Highlight) ProtoMessage() {}
+
+func (x *Highlight) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Highlight.ProtoReflect.Descriptor instead.
+func (*Highlight) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Highlight) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+func (x *Highlight) GetFragmentSize() uint32 {
+	if x != nil {
+		return x.FragmentSize
+	}
+	return 0
+}
+
+func (x *Highlight) GetFragments() uint32 {
+	if x != nil {
+		return x.Fragments
+	}
+	return 0
+}
+
+func (x *Highlight) GetPre() string {
+	if x != nil {
+		return x.Pre
+	}
+	return ""
+}
+
+func (x *Highlight) GetPost() string {
+	if x != nil {
+		return x.Post
+	}
+	return ""
+}
+
+func (x *Highlight) GetRaw() bool {
+	if x != nil {
+		return x.Raw
+	}
+	return false
+}
+
+// Shown is what is to be shown of documents, as JSON.
+type Shown struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Parts         []byte                 `protobuf:"bytes,1,opt,name=parts,proto3" json:"parts,omitempty"`           // one byte for each document: the sum of its Parts
+	Sources       *Texts                 `protobuf:"bytes,2,opt,name=sources,proto3" json:"sources,omitempty"`       // of the documents with PART_SOURCE, in their order: an object
+	Highlights    *Texts                 `protobuf:"bytes,3,opt,name=highlights,proto3" json:"highlights,omitempty"` // of those with PART_HIGHLIGHT: an object with fragments by field
+	Lexical       *Texts                 `protobuf:"bytes,4,opt,name=lexical,proto3" json:"lexical,omitempty"`       // of those with PART_LEXICAL: the explanation of the score by the query
+	Vectors       *Texts                 `protobuf:"bytes,5,opt,name=vectors,proto3" json:"vectors,omitempty"`       // of those with PART_VECTOR: the explanation of the similarity
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Shown) Reset() {
+	*x = Shown{}
+	mi := &file_shard_v1_shard_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Shown) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Shown) ProtoMessage() {}
+
+func (x *Shown) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Shown.ProtoReflect.Descriptor instead.
+func (*Shown) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Shown) GetParts() []byte {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+func (x *Shown) GetSources() *Texts {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *Shown) GetHighlights() *Texts {
+	if x != nil {
+		return x.Highlights
+	}
+	return nil
+}
+
+func (x *Shown) GetLexical() *Texts {
+	if x != nil {
+		return x.Lexical
+	}
+	return nil
+}
+
+func (x *Shown) GetVectors() *Texts {
+	if x != nil {
+		return x.Vectors
+	}
+	return nil
+}
+
 type SearchReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
@@ -1819,16 +2531,19 @@ type SearchReply struct {
 	Docs          uint64                 `protobuf:"varint,5,opt,name=docs,proto3" json:"docs,omitempty"`             // live documents of the shard
 	Total         uint64                 `protobuf:"varint,6,opt,name=total,proto3" json:"total,omitempty"`           // matches
 	TotalRelation Relation               `protobuf:"varint,7,opt,name=total_relation,json=totalRelation,proto3,enum=weft.shard.v1.Relation" json:"total_relation,omitempty"`
-	Partial       bool                   `protobuf:"varint,8,opt,name=partial,proto3" json:"partial,omitempty"` // the deadline passed before everything was searched
-	Notes         []string               `protobuf:"bytes,9,rep,name=notes,proto3" json:"notes,omitempty"`      // for a person
-	Stats         *TermStats             `protobuf:"bytes,10,opt,name=stats,proto3" json:"stats,omitempty"`     // with keep_stats; absent where nothing was scored
+	Partial       bool                   `protobuf:"varint,8,opt,name=partial,proto3" json:"partial,omitempty"`                         // the deadline passed before everything was searched
+	Notes         []string               `protobuf:"bytes,9,rep,name=notes,proto3" json:"notes,omitempty"`                              // for a person
+	Stats         *TermStats             `protobuf:"bytes,10,opt,name=stats,proto3" json:"stats,omitempty"`                             // with keep_stats; absent where nothing was scored
+	LocalStats    *TermStats             `protobuf:"bytes,11,opt,name=local_stats,json=localStats,proto3" json:"local_stats,omitempty"` // with local_stats; absent where nothing was scored, and where there are more than 4,096 terms
+	Shown         *Shown                 `protobuf:"bytes,12,opt,name=shown,proto3" json:"shown,omitempty"`                             // for each hit, with show
+	Plan          []byte                 `protobuf:"bytes,13,opt,name=plan,proto3" json:"plan,omitempty"`                               // as in FetchEnd, with show.explain
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SearchReply) Reset() {
 	*x = SearchReply{}
-	mi := &file_shard_v1_shard_proto_msgTypes[20]
+	mi := &file_shard_v1_shard_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +2555,7 @@ func (x *SearchReply) String() string {
 func (*SearchReply) ProtoMessage() {}
 
 func (x *SearchReply) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[20]
+	mi := &file_shard_v1_shard_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2568,7 @@ func (x *SearchReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchReply.ProtoReflect.Descriptor instead.
 func (*SearchReply) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{20}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SearchReply) GetMeta() *Meta {
@@ -1926,19 +2641,41 @@ func (x *SearchReply) GetStats() *TermStats {
 	return nil
 }
 
+func (x *SearchReply) GetLocalStats() *TermStats {
+	if x != nil {
+		return x.LocalStats
+	}
+	return nil
+}
+
+func (x *SearchReply) GetShown() *Shown {
+	if x != nil {
+		return x.Shown
+	}
+	return nil
+}
+
+func (x *SearchReply) GetPlan() []byte {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
 type StatsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
 	Terms         *TermList              `protobuf:"bytes,2,opt,name=terms,proto3" json:"terms,omitempty"`                                      // at most 10,000
 	Query         *Query                 `protobuf:"bytes,3,opt,name=query,proto3" json:"query,omitempty"`                                      // stands for all terms that a search for it scores, words of prefixes included; absent: none
 	DefaultFields *Fields                `protobuf:"bytes,4,opt,name=default_fields,json=defaultFields,proto3" json:"default_fields,omitempty"` // as in SearchRequest
+	View          *View                  `protobuf:"bytes,5,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_shard_v1_shard_proto_msgTypes[21]
+	mi := &file_shard_v1_shard_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2687,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[21]
+	mi := &file_shard_v1_shard_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2700,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{21}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StatsRequest) GetIndex() string {
@@ -1994,6 +2731,13 @@ func (x *StatsRequest) GetDefaultFields() *Fields {
 	return nil
 }
 
+func (x *StatsRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
 type StatsReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
@@ -2004,7 +2748,7 @@ type StatsReply struct {
 
 func (x *StatsReply) Reset() {
 	*x = StatsReply{}
-	mi := &file_shard_v1_shard_proto_msgTypes[22]
+	mi := &file_shard_v1_shard_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2760,7 @@ func (x *StatsReply) String() string {
 func (*StatsReply) ProtoMessage() {}
 
 func (x *StatsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[22]
+	mi := &file_shard_v1_shard_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2773,7 @@ func (x *StatsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsReply.ProtoReflect.Descriptor instead.
 func (*StatsReply) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{22}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StatsReply) GetMeta() *Meta {
@@ -2056,13 +2800,14 @@ type AggregateRequest struct {
 	Stats         *TermStats             `protobuf:"bytes,6,opt,name=stats,proto3" json:"stats,omitempty"`                                                       // absent: those of the shard
 	Specs         []byte                 `protobuf:"bytes,7,opt,name=specs,proto3" json:"specs,omitempty"`                                                       // JSON, as `aggs` of a search request; at most 1 MiB; empty: none
 	Values        []string               `protobuf:"bytes,8,rep,name=values,proto3" json:"values,omitempty"`                                                     // fields with a column whose values are wanted one by one; at most 16
+	View          *View                  `protobuf:"bytes,9,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AggregateRequest) Reset() {
 	*x = AggregateRequest{}
-	mi := &file_shard_v1_shard_proto_msgTypes[23]
+	mi := &file_shard_v1_shard_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +2819,7 @@ func (x *AggregateRequest) String() string {
 func (*AggregateRequest) ProtoMessage() {}
 
 func (x *AggregateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[23]
+	mi := &file_shard_v1_shard_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +2832,7 @@ func (x *AggregateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregateRequest.ProtoReflect.Descriptor instead.
 func (*AggregateRequest) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{23}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AggregateRequest) GetIndex() string {
@@ -2146,6 +2891,13 @@ func (x *AggregateRequest) GetValues() []string {
 	return nil
 }
 
+func (x *AggregateRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
 type AggregateReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
@@ -2159,7 +2911,7 @@ type AggregateReply struct {
 
 func (x *AggregateReply) Reset() {
 	*x = AggregateReply{}
-	mi := &file_shard_v1_shard_proto_msgTypes[24]
+	mi := &file_shard_v1_shard_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2923,7 @@ func (x *AggregateReply) String() string {
 func (*AggregateReply) ProtoMessage() {}
 
 func (x *AggregateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[24]
+	mi := &file_shard_v1_shard_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2936,7 @@ func (x *AggregateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregateReply.ProtoReflect.Descriptor instead.
 func (*AggregateReply) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{24}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AggregateReply) GetMeta() *Meta {
@@ -2235,7 +2987,7 @@ type FieldValues struct {
 
 func (x *FieldValues) Reset() {
 	*x = FieldValues{}
-	mi := &file_shard_v1_shard_proto_msgTypes[25]
+	mi := &file_shard_v1_shard_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2999,7 @@ func (x *FieldValues) String() string {
 func (*FieldValues) ProtoMessage() {}
 
 func (x *FieldValues) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[25]
+	mi := &file_shard_v1_shard_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +3012,7 @@ func (x *FieldValues) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldValues.ProtoReflect.Descriptor instead.
 func (*FieldValues) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{25}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FieldValues) GetField() string {
@@ -2308,13 +3060,14 @@ type KNNRequest struct {
 	Filters       []*Query            `protobuf:"bytes,10,rep,name=filters,proto3" json:"filters,omitempty"`                                  // at most 64
 	DefaultFields *Fields             `protobuf:"bytes,11,opt,name=default_fields,json=defaultFields,proto3" json:"default_fields,omitempty"` // as in SearchRequest
 	AllowPartial  bool                `protobuf:"varint,12,opt,name=allow_partial,json=allowPartial,proto3" json:"allow_partial,omitempty"`   // as in SearchRequest
+	View          *View               `protobuf:"bytes,13,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KNNRequest) Reset() {
 	*x = KNNRequest{}
-	mi := &file_shard_v1_shard_proto_msgTypes[26]
+	mi := &file_shard_v1_shard_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +3079,7 @@ func (x *KNNRequest) String() string {
 func (*KNNRequest) ProtoMessage() {}
 
 func (x *KNNRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[26]
+	mi := &file_shard_v1_shard_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,7 +3092,7 @@ func (x *KNNRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KNNRequest.ProtoReflect.Descriptor instead.
 func (*KNNRequest) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{26}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *KNNRequest) GetIndex() string {
@@ -2439,6 +3192,13 @@ func (x *KNNRequest) GetAllowPartial() bool {
 	return false
 }
 
+func (x *KNNRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
 type isKNNRequest_Vector interface {
 	isKNNRequest_Vector()
 }
@@ -2470,7 +3230,7 @@ type DenseVector struct {
 
 func (x *DenseVector) Reset() {
 	*x = DenseVector{}
-	mi := &file_shard_v1_shard_proto_msgTypes[27]
+	mi := &file_shard_v1_shard_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +3242,7 @@ func (x *DenseVector) String() string {
 func (*DenseVector) ProtoMessage() {}
 
 func (x *DenseVector) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[27]
+	mi := &file_shard_v1_shard_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +3255,7 @@ func (x *DenseVector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenseVector.ProtoReflect.Descriptor instead.
 func (*DenseVector) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{27}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DenseVector) GetValues() []float32 {
@@ -2514,7 +3274,7 @@ type BinaryVector struct {
 
 func (x *BinaryVector) Reset() {
 	*x = BinaryVector{}
-	mi := &file_shard_v1_shard_proto_msgTypes[28]
+	mi := &file_shard_v1_shard_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +3286,7 @@ func (x *BinaryVector) String() string {
 func (*BinaryVector) ProtoMessage() {}
 
 func (x *BinaryVector) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[28]
+	mi := &file_shard_v1_shard_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +3299,7 @@ func (x *BinaryVector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinaryVector.ProtoReflect.Descriptor instead.
 func (*BinaryVector) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{28}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BinaryVector) GetBits() []byte {
@@ -2559,7 +3319,7 @@ type SparseVector struct {
 
 func (x *SparseVector) Reset() {
 	*x = SparseVector{}
-	mi := &file_shard_v1_shard_proto_msgTypes[29]
+	mi := &file_shard_v1_shard_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2571,7 +3331,7 @@ func (x *SparseVector) String() string {
 func (*SparseVector) ProtoMessage() {}
 
 func (x *SparseVector) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[29]
+	mi := &file_shard_v1_shard_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2584,7 +3344,7 @@ func (x *SparseVector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SparseVector.ProtoReflect.Descriptor instead.
 func (*SparseVector) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{29}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SparseVector) GetIndices() []uint32 {
@@ -2614,7 +3374,7 @@ type Combiner struct {
 
 func (x *Combiner) Reset() {
 	*x = Combiner{}
-	mi := &file_shard_v1_shard_proto_msgTypes[30]
+	mi := &file_shard_v1_shard_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +3386,7 @@ func (x *Combiner) String() string {
 func (*Combiner) ProtoMessage() {}
 
 func (x *Combiner) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[30]
+	mi := &file_shard_v1_shard_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +3399,7 @@ func (x *Combiner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Combiner.ProtoReflect.Descriptor instead.
 func (*Combiner) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{30}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Combiner) GetKind() Combiner_Kind {
@@ -2683,7 +3443,7 @@ type KNNReply struct {
 
 func (x *KNNReply) Reset() {
 	*x = KNNReply{}
-	mi := &file_shard_v1_shard_proto_msgTypes[31]
+	mi := &file_shard_v1_shard_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +3455,7 @@ func (x *KNNReply) String() string {
 func (*KNNReply) ProtoMessage() {}
 
 func (x *KNNReply) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[31]
+	mi := &file_shard_v1_shard_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +3468,7 @@ func (x *KNNReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KNNReply.ProtoReflect.Descriptor instead.
 func (*KNNReply) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{31}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *KNNReply) GetMeta() *Meta {
@@ -2751,13 +3511,14 @@ type IDsRequest struct {
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
 	After         []byte                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`  // only ids above; empty: all
 	Limit         uint64                 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"` // at most so many; 0: all
+	View          *View                  `protobuf:"bytes,4,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *IDsRequest) Reset() {
 	*x = IDsRequest{}
-	mi := &file_shard_v1_shard_proto_msgTypes[32]
+	mi := &file_shard_v1_shard_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +3530,7 @@ func (x *IDsRequest) String() string {
 func (*IDsRequest) ProtoMessage() {}
 
 func (x *IDsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[32]
+	mi := &file_shard_v1_shard_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +3543,7 @@ func (x *IDsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IDsRequest.ProtoReflect.Descriptor instead.
 func (*IDsRequest) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{32}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *IDsRequest) GetIndex() string {
@@ -2806,6 +3567,13 @@ func (x *IDsRequest) GetLimit() uint64 {
 	return 0
 }
 
+func (x *IDsRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
 type IDsReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ids           *Texts                 `protobuf:"bytes,1,opt,name=ids,proto3" json:"ids,omitempty"` // at most 1,000
@@ -2816,7 +3584,7 @@ type IDsReply struct {
 
 func (x *IDsReply) Reset() {
 	*x = IDsReply{}
-	mi := &file_shard_v1_shard_proto_msgTypes[33]
+	mi := &file_shard_v1_shard_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2828,7 +3596,7 @@ func (x *IDsReply) String() string {
 func (*IDsReply) ProtoMessage() {}
 
 func (x *IDsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[33]
+	mi := &file_shard_v1_shard_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2841,7 +3609,7 @@ func (x *IDsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IDsReply.ProtoReflect.Descriptor instead.
 func (*IDsReply) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{33}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *IDsReply) GetIds() *Texts {
@@ -2868,7 +3636,7 @@ type IDsEnd struct {
 
 func (x *IDsEnd) Reset() {
 	*x = IDsEnd{}
-	mi := &file_shard_v1_shard_proto_msgTypes[34]
+	mi := &file_shard_v1_shard_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +3648,7 @@ func (x *IDsEnd) String() string {
 func (*IDsEnd) ProtoMessage() {}
 
 func (x *IDsEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[34]
+	mi := &file_shard_v1_shard_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +3661,7 @@ func (x *IDsEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IDsEnd.ProtoReflect.Descriptor instead.
 func (*IDsEnd) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{34}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *IDsEnd) GetMeta() *Meta {
@@ -2914,13 +3682,14 @@ type ExportRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
 	Ids           *Texts                 `protobuf:"bytes,2,opt,name=ids,proto3" json:"ids,omitempty"` // at most 10,000
+	View          *View                  `protobuf:"bytes,3,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExportRequest) Reset() {
 	*x = ExportRequest{}
-	mi := &file_shard_v1_shard_proto_msgTypes[35]
+	mi := &file_shard_v1_shard_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2932,7 +3701,7 @@ func (x *ExportRequest) String() string {
 func (*ExportRequest) ProtoMessage() {}
 
 func (x *ExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[35]
+	mi := &file_shard_v1_shard_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2945,7 +3714,7 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
 func (*ExportRequest) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{35}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ExportRequest) GetIndex() string {
@@ -2962,6 +3731,13 @@ func (x *ExportRequest) GetIds() *Texts {
 	return nil
 }
 
+func (x *ExportRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
 type ExportReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 1,000 documents and 256 KiB, but a larger document comes alone.
@@ -2974,7 +3750,7 @@ type ExportReply struct {
 
 func (x *ExportReply) Reset() {
 	*x = ExportReply{}
-	mi := &file_shard_v1_shard_proto_msgTypes[36]
+	mi := &file_shard_v1_shard_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2986,7 +3762,7 @@ func (x *ExportReply) String() string {
 func (*ExportReply) ProtoMessage() {}
 
 func (x *ExportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[36]
+	mi := &file_shard_v1_shard_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2999,7 +3775,7 @@ func (x *ExportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportReply.ProtoReflect.Descriptor instead.
 func (*ExportReply) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{36}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ExportReply) GetIds() *Texts {
@@ -3033,7 +3809,7 @@ type ExportEnd struct {
 
 func (x *ExportEnd) Reset() {
 	*x = ExportEnd{}
-	mi := &file_shard_v1_shard_proto_msgTypes[37]
+	mi := &file_shard_v1_shard_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3045,7 +3821,7 @@ func (x *ExportEnd) String() string {
 func (*ExportEnd) ProtoMessage() {}
 
 func (x *ExportEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[37]
+	mi := &file_shard_v1_shard_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3058,7 +3834,7 @@ func (x *ExportEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportEnd.ProtoReflect.Descriptor instead.
 func (*ExportEnd) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{37}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExportEnd) GetMeta() *Meta {
@@ -3079,13 +3855,14 @@ type HasRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
 	Ids           *Texts                 `protobuf:"bytes,2,opt,name=ids,proto3" json:"ids,omitempty"` // at most 10,000
+	View          *View                  `protobuf:"bytes,3,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HasRequest) Reset() {
 	*x = HasRequest{}
-	mi := &file_shard_v1_shard_proto_msgTypes[38]
+	mi := &file_shard_v1_shard_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3097,7 +3874,7 @@ func (x *HasRequest) String() string {
 func (*HasRequest) ProtoMessage() {}
 
 func (x *HasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[38]
+	mi := &file_shard_v1_shard_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3110,7 +3887,7 @@ func (x *HasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HasRequest.ProtoReflect.Descriptor instead.
 func (*HasRequest) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{38}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HasRequest) GetIndex() string {
@@ -3127,6 +3904,13 @@ func (x *HasRequest) GetIds() *Texts {
 	return nil
 }
 
+func (x *HasRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
 type HasReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
@@ -3137,7 +3921,7 @@ type HasReply struct {
 
 func (x *HasReply) Reset() {
 	*x = HasReply{}
-	mi := &file_shard_v1_shard_proto_msgTypes[39]
+	mi := &file_shard_v1_shard_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3149,7 +3933,7 @@ func (x *HasReply) String() string {
 func (*HasReply) ProtoMessage() {}
 
 func (x *HasReply) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[39]
+	mi := &file_shard_v1_shard_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3162,7 +3946,7 @@ func (x *HasReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HasReply.ProtoReflect.Descriptor instead.
 func (*HasReply) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{39}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HasReply) GetMeta() *Meta {
@@ -3183,13 +3967,14 @@ type DeleteManyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
 	Ids           *Texts                 `protobuf:"bytes,2,opt,name=ids,proto3" json:"ids,omitempty"` // at most 10,000; a repeated id counts once
+	View          *View                  `protobuf:"bytes,3,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeleteManyRequest) Reset() {
 	*x = DeleteManyRequest{}
-	mi := &file_shard_v1_shard_proto_msgTypes[40]
+	mi := &file_shard_v1_shard_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3201,7 +3986,7 @@ func (x *DeleteManyRequest) String() string {
 func (*DeleteManyRequest) ProtoMessage() {}
 
 func (x *DeleteManyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[40]
+	mi := &file_shard_v1_shard_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3214,7 +3999,7 @@ func (x *DeleteManyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteManyRequest.ProtoReflect.Descriptor instead.
 func (*DeleteManyRequest) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{40}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DeleteManyRequest) GetIndex() string {
@@ -3231,6 +4016,13 @@ func (x *DeleteManyRequest) GetIds() *Texts {
 	return nil
 }
 
+func (x *DeleteManyRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
 type DeleteManyReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
@@ -3241,7 +4033,7 @@ type DeleteManyReply struct {
 
 func (x *DeleteManyReply) Reset() {
 	*x = DeleteManyReply{}
-	mi := &file_shard_v1_shard_proto_msgTypes[41]
+	mi := &file_shard_v1_shard_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3253,7 +4045,7 @@ func (x *DeleteManyReply) String() string {
 func (*DeleteManyReply) ProtoMessage() {}
 
 func (x *DeleteManyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[41]
+	mi := &file_shard_v1_shard_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3266,7 +4058,7 @@ func (x *DeleteManyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteManyReply.ProtoReflect.Descriptor instead.
 func (*DeleteManyReply) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{41}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DeleteManyReply) GetMeta() *Meta {
@@ -3287,13 +4079,14 @@ type IndexRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
 	Body          []byte                 `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"` // one JSON object
+	View          *View                  `protobuf:"bytes,3,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *IndexRequest) Reset() {
 	*x = IndexRequest{}
-	mi := &file_shard_v1_shard_proto_msgTypes[42]
+	mi := &file_shard_v1_shard_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +4098,7 @@ func (x *IndexRequest) String() string {
 func (*IndexRequest) ProtoMessage() {}
 
 func (x *IndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[42]
+	mi := &file_shard_v1_shard_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +4111,7 @@ func (x *IndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexRequest.ProtoReflect.Descriptor instead.
 func (*IndexRequest) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{42}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *IndexRequest) GetIndex() string {
@@ -3331,6 +4124,13 @@ func (x *IndexRequest) GetIndex() string {
 func (x *IndexRequest) GetBody() []byte {
 	if x != nil {
 		return x.Body
+	}
+	return nil
+}
+
+func (x *IndexRequest) GetView() *View {
+	if x != nil {
+		return x.View
 	}
 	return nil
 }
@@ -3348,7 +4148,7 @@ type IndexReply struct {
 
 func (x *IndexReply) Reset() {
 	*x = IndexReply{}
-	mi := &file_shard_v1_shard_proto_msgTypes[43]
+	mi := &file_shard_v1_shard_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3360,7 +4160,7 @@ func (x *IndexReply) String() string {
 func (*IndexReply) ProtoMessage() {}
 
 func (x *IndexReply) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[43]
+	mi := &file_shard_v1_shard_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3373,7 +4173,7 @@ func (x *IndexReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexReply.ProtoReflect.Descriptor instead.
 func (*IndexReply) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{43}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *IndexReply) GetMeta() *Meta {
@@ -3423,7 +4223,7 @@ type Members struct {
 
 func (x *Members) Reset() {
 	*x = Members{}
-	mi := &file_shard_v1_shard_proto_msgTypes[44]
+	mi := &file_shard_v1_shard_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +4235,7 @@ func (x *Members) String() string {
 func (*Members) ProtoMessage() {}
 
 func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[44]
+	mi := &file_shard_v1_shard_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +4248,7 @@ func (x *Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Members.ProtoReflect.Descriptor instead.
 func (*Members) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{44}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Members) GetOk() int64 {
@@ -3484,7 +4284,7 @@ type InferredField struct {
 
 func (x *InferredField) Reset() {
 	*x = InferredField{}
-	mi := &file_shard_v1_shard_proto_msgTypes[45]
+	mi := &file_shard_v1_shard_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3496,7 +4296,7 @@ func (x *InferredField) String() string {
 func (*InferredField) ProtoMessage() {}
 
 func (x *InferredField) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[45]
+	mi := &file_shard_v1_shard_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3509,7 +4309,7 @@ func (x *InferredField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InferredField.ProtoReflect.Descriptor instead.
 func (*InferredField) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{45}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *InferredField) GetName() string {
@@ -3534,17 +4334,21 @@ func (x *InferredField) GetFrom() string {
 }
 
 type BulkRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`    // of the first message
-	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`      // the next bytes of the body, one JSON object on each line; cut anywhere, 64 KiB is a good size
-	Broken        bool                   `protobuf:"varint,3,opt,name=broken,proto3" json:"broken,omitempty"` // in the last message: the caller could not read the body to its end, which is here
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Index  string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`    // of the first message
+	Data   []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`      // the next bytes of the body, one JSON object on each line; cut anywhere, 64 KiB is a good size
+	Broken bool                   `protobuf:"varint,3,opt,name=broken,proto3" json:"broken,omitempty"` // in the last message: the caller could not read the body to its end, which is here
+	View   *View                  `protobuf:"bytes,4,opt,name=view,proto3" json:"view,omitempty"`      // of the first message; of it only the epoch counts
+	// Key, of the first message, names the load, with at most 128 bytes; empty: it has no name. A load with a key that the index has taken
+	// before is not applied again; one whose key is under way is refused with load_under_way.
+	Key           []byte `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BulkRequest) Reset() {
 	*x = BulkRequest{}
-	mi := &file_shard_v1_shard_proto_msgTypes[46]
+	mi := &file_shard_v1_shard_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +4360,7 @@ func (x *BulkRequest) String() string {
 func (*BulkRequest) ProtoMessage() {}
 
 func (x *BulkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[46]
+	mi := &file_shard_v1_shard_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +4373,7 @@ func (x *BulkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkRequest.ProtoReflect.Descriptor instead.
 func (*BulkRequest) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{46}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BulkRequest) GetIndex() string {
@@ -3593,6 +4397,20 @@ func (x *BulkRequest) GetBroken() bool {
 	return false
 }
 
+func (x *BulkRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
+func (x *BulkRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
 type BulkReply struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Meta              *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
@@ -3607,13 +4425,14 @@ type BulkReply struct {
 	Errors            []*DocFailure          `protobuf:"bytes,10,rep,name=errors,proto3" json:"errors,omitempty"`                                     // the first of them, by line
 	ErrorsOmitted     uint64                 `protobuf:"varint,11,opt,name=errors_omitted,json=errorsOmitted,proto3" json:"errors_omitted,omitempty"` // the others
 	Inferred          []*InferredField       `protobuf:"bytes,12,rep,name=inferred,proto3" json:"inferred,omitempty"`
+	TakenBefore       bool                   `protobuf:"varint,13,opt,name=taken_before,json=takenBefore,proto3" json:"taken_before,omitempty"` // the load was taken before, by its key: this is what came of it then
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *BulkReply) Reset() {
 	*x = BulkReply{}
-	mi := &file_shard_v1_shard_proto_msgTypes[47]
+	mi := &file_shard_v1_shard_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3625,7 +4444,7 @@ func (x *BulkReply) String() string {
 func (*BulkReply) ProtoMessage() {}
 
 func (x *BulkReply) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[47]
+	mi := &file_shard_v1_shard_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3638,7 +4457,7 @@ func (x *BulkReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkReply.ProtoReflect.Descriptor instead.
 func (*BulkReply) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{47}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BulkReply) GetMeta() *Meta {
@@ -3725,6 +4544,13 @@ func (x *BulkReply) GetInferred() []*InferredField {
 	return nil
 }
 
+func (x *BulkReply) GetTakenBefore() bool {
+	if x != nil {
+		return x.TakenBefore
+	}
+	return false
+}
+
 // DocFailure is a document that was refused.
 type DocFailure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3738,7 +4564,7 @@ type DocFailure struct {
 
 func (x *DocFailure) Reset() {
 	*x = DocFailure{}
-	mi := &file_shard_v1_shard_proto_msgTypes[48]
+	mi := &file_shard_v1_shard_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3750,7 +4576,7 @@ func (x *DocFailure) String() string {
 func (*DocFailure) ProtoMessage() {}
 
 func (x *DocFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[48]
+	mi := &file_shard_v1_shard_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3763,7 +4589,7 @@ func (x *DocFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DocFailure.ProtoReflect.Descriptor instead.
 func (*DocFailure) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{48}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DocFailure) GetLine() int64 {
@@ -3794,6 +4620,1173 @@ func (x *DocFailure) GetReason() string {
 	return ""
 }
 
+type FetchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	View          *View                  `protobuf:"bytes,2,opt,name=view,proto3" json:"view,omitempty"`
+	Ids           *Texts                 `protobuf:"bytes,3,opt,name=ids,proto3" json:"ids,omitempty"` // at most 10,000
+	Show          *Show                  `protobuf:"bytes,4,opt,name=show,proto3" json:"show,omitempty"`
+	Query         *Query                 `protobuf:"bytes,5,opt,name=query,proto3" json:"query,omitempty"`                                      // to highlight and explain; absent: every document
+	Filters       []*Query               `protobuf:"bytes,6,rep,name=filters,proto3" json:"filters,omitempty"`                                  // at most 64
+	DefaultFields *Fields                `protobuf:"bytes,7,opt,name=default_fields,json=defaultFields,proto3" json:"default_fields,omitempty"` // as in SearchRequest
+	Stats         *TermStats             `protobuf:"bytes,8,opt,name=stats,proto3" json:"stats,omitempty"`                                      // to explain with; absent: those of the shard
+	Knn           *KNNRequest            `protobuf:"bytes,9,opt,name=knn,proto3" json:"knn,omitempty"`                                          // to explain; absent: none. Of it only field, vector, k, exact, ef and combiner count
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchRequest) Reset() {
+	*x = FetchRequest{}
+	mi := &file_shard_v1_shard_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchRequest) ProtoMessage() {}
+
+func (x *FetchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
+func (*FetchRequest) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *FetchRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *FetchRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
+func (x *FetchRequest) GetIds() *Texts {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *FetchRequest) GetShow() *Show {
+	if x != nil {
+		return x.Show
+	}
+	return nil
+}
+
+func (x *FetchRequest) GetQuery() *Query {
+	if x != nil {
+		return x.Query
+	}
+	return nil
+}
+
+func (x *FetchRequest) GetFilters() []*Query {
+	if x != nil {
+		return x.Filters
+	}
+	return nil
+}
+
+func (x *FetchRequest) GetDefaultFields() *Fields {
+	if x != nil {
+		return x.DefaultFields
+	}
+	return nil
+}
+
+func (x *FetchRequest) GetStats() *TermStats {
+	if x != nil {
+		return x.Stats
+	}
+	return nil
+}
+
+func (x *FetchRequest) GetKnn() *KNNRequest {
+	if x != nil {
+		return x.Knn
+	}
+	return nil
+}
+
+type FetchReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Docs          *Shown                 `protobuf:"bytes,1,opt,name=docs,proto3" json:"docs,omitempty"` // in the order of the request; at most 1,000 documents and 256 KiB, but a larger document comes alone
+	End           *FetchEnd              `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`   // in the last message, which has no documents
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchReply) Reset() {
+	*x = FetchReply{}
+	mi := &file_shard_v1_shard_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchReply) ProtoMessage() {}
+
+func (x *FetchReply) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchReply.ProtoReflect.Descriptor instead.
+func (*FetchReply) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *FetchReply) GetDocs() *Shown {
+	if x != nil {
+		return x.Docs
+	}
+	return nil
+}
+
+func (x *FetchReply) GetEnd() *FetchEnd {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+type FetchEnd struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
+	Notes         []string               `protobuf:"bytes,2,rep,name=notes,proto3" json:"notes,omitempty"` // for a person
+	Plan          []byte                 `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`   // with show.explain: an object that says how the query was taken; empty: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchEnd) Reset() {
+	*x = FetchEnd{}
+	mi := &file_shard_v1_shard_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchEnd) ProtoMessage() {}
+
+func (x *FetchEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchEnd.ProtoReflect.Descriptor instead.
+func (*FetchEnd) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *FetchEnd) GetMeta() *Meta {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+func (x *FetchEnd) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+func (x *FetchEnd) GetPlan() []byte {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+type IndexesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IndexesRequest) Reset() {
+	*x = IndexesRequest{}
+	mi := &file_shard_v1_shard_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IndexesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IndexesRequest) ProtoMessage() {}
+
+func (x *IndexesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IndexesRequest.ProtoReflect.Descriptor instead.
+func (*IndexesRequest) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{58}
+}
+
+type IndexesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"` // without a snapshot
+	Indexes       []*IndexInfo           `protobuf:"bytes,2,rep,name=indexes,proto3" json:"indexes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IndexesReply) Reset() {
+	*x = IndexesReply{}
+	mi := &file_shard_v1_shard_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IndexesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IndexesReply) ProtoMessage() {}
+
+func (x *IndexesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IndexesReply.ProtoReflect.Descriptor instead.
+func (*IndexesReply) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *IndexesReply) GetMeta() *Meta {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+func (x *IndexesReply) GetIndexes() []*IndexInfo {
+	if x != nil {
+		return x.Indexes
+	}
+	return nil
+}
+
+type PutIndexRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`  // as in View
+	Schema        string                 `protobuf:"bytes,3,opt,name=schema,proto3" json:"schema,omitempty"` // SDL; empty: an index that infers its fields
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutIndexRequest) Reset() {
+	*x = PutIndexRequest{}
+	mi := &file_shard_v1_shard_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutIndexRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutIndexRequest) ProtoMessage() {}
+
+func (x *PutIndexRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutIndexRequest.ProtoReflect.Descriptor instead.
+func (*PutIndexRequest) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *PutIndexRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *PutIndexRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *PutIndexRequest) GetSchema() string {
+	if x != nil {
+		return x.Schema
+	}
+	return ""
+}
+
+type PutIndexReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
+	Made          bool                   `protobuf:"varint,2,opt,name=made,proto3" json:"made,omitempty"` // it was not there before
+	Info          *IndexInfo             `protobuf:"bytes,3,opt,name=info,proto3" json:"info,omitempty"`  // as it is now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutIndexReply) Reset() {
+	*x = PutIndexReply{}
+	mi := &file_shard_v1_shard_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutIndexReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutIndexReply) ProtoMessage() {}
+
+func (x *PutIndexReply) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutIndexReply.ProtoReflect.Descriptor instead.
+func (*PutIndexReply) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *PutIndexReply) GetMeta() *Meta {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+func (x *PutIndexReply) GetMade() bool {
+	if x != nil {
+		return x.Made
+	}
+	return false
+}
+
+func (x *PutIndexReply) GetInfo() *IndexInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+type DropIndexRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // as in View
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DropIndexRequest) Reset() {
+	*x = DropIndexRequest{}
+	mi := &file_shard_v1_shard_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DropIndexRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DropIndexRequest) ProtoMessage() {}
+
+func (x *DropIndexRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DropIndexRequest.ProtoReflect.Descriptor instead.
+func (*DropIndexRequest) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *DropIndexRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *DropIndexRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+type DropIndexReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"` // without a snapshot
+	Info          *IndexInfo             `protobuf:"bytes,2,opt,name=info,proto3" json:"info,omitempty"` // as it was
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DropIndexReply) Reset() {
+	*x = DropIndexReply{}
+	mi := &file_shard_v1_shard_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DropIndexReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DropIndexReply) ProtoMessage() {}
+
+func (x *DropIndexReply) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DropIndexReply.ProtoReflect.Descriptor instead.
+func (*DropIndexReply) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *DropIndexReply) GetMeta() *Meta {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+func (x *DropIndexReply) GetInfo() *IndexInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+// HashRange is a range of the hashes of ids, both ends included.
+type HashRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          uint32                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            uint32                 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HashRange) Reset() {
+	*x = HashRange{}
+	mi := &file_shard_v1_shard_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HashRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HashRange) ProtoMessage() {}
+
+func (x *HashRange) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HashRange.ProtoReflect.Descriptor instead.
+func (*HashRange) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *HashRange) GetFrom() uint32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *HashRange) GetTo() uint32 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+// Checksums of documents are the 128-bit xxh3 of their source as Export gives it, big-endian, in 16 bytes each; 16 times 0: no document.
+type SumsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	View          *View                  `protobuf:"bytes,2,opt,name=view,proto3" json:"view,omitempty"`
+	Ids           *Texts                 `protobuf:"bytes,3,opt,name=ids,proto3" json:"ids,omitempty"`      // at most 10,000; without range
+	Range         *HashRange             `protobuf:"bytes,4,opt,name=range,proto3" json:"range,omitempty"`  // the live documents with a hash in it, by id ascending, byte by byte
+	After         []byte                 `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"`  // only ids above, with range; empty: all
+	Limit         uint32                 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"` // at most so many, 1 to 10,000, with range
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SumsRequest) Reset() {
+	*x = SumsRequest{}
+	mi := &file_shard_v1_shard_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SumsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SumsRequest) ProtoMessage() {}
+
+func (x *SumsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SumsRequest.ProtoReflect.Descriptor instead.
+func (*SumsRequest) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *SumsRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *SumsRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
+func (x *SumsRequest) GetIds() *Texts {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *SumsRequest) GetRange() *HashRange {
+	if x != nil {
+		return x.Range
+	}
+	return nil
+}
+
+func (x *SumsRequest) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *SumsRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type SumsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
+	Ids           *Texts                 `protobuf:"bytes,2,opt,name=ids,proto3" json:"ids,omitempty"`   // with range; else absent: those of the request
+	Sums          []byte                 `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"` // 16 bytes for each id; zero: not there
+	Next          []byte                 `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"` // the `after` of what follows; empty at the end
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SumsReply) Reset() {
+	*x = SumsReply{}
+	mi := &file_shard_v1_shard_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SumsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SumsReply) ProtoMessage() {}
+
+func (x *SumsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SumsReply.ProtoReflect.Descriptor instead.
+func (*SumsReply) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *SumsReply) GetMeta() *Meta {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+func (x *SumsReply) GetIds() *Texts {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *SumsReply) GetSums() []byte {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
+func (x *SumsReply) GetNext() []byte {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+type DigestRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	View          *View                  `protobuf:"bytes,2,opt,name=view,proto3" json:"view,omitempty"`
+	Depth         uint32                 `protobuf:"varint,3,opt,name=depth,proto3" json:"depth,omitempty"` // 0 to 16: there are 2^depth equal ranges of hashes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DigestRequest) Reset() {
+	*x = DigestRequest{}
+	mi := &file_shard_v1_shard_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DigestRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DigestRequest) ProtoMessage() {}
+
+func (x *DigestRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DigestRequest.ProtoReflect.Descriptor instead.
+func (*DigestRequest) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *DigestRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *DigestRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
+func (x *DigestRequest) GetDepth() uint32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
+type DigestReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Meta  *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
+	Docs  []uint32               `protobuf:"varint,2,rep,packed,name=docs,proto3" json:"docs,omitempty"` // for each range: live documents
+	// For each range 16 bytes: the sum, as big-endian numbers modulo 2^128, of the xxh3 of id, a zero byte and checksum over its documents.
+	Sums          []byte `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DigestReply) Reset() {
+	*x = DigestReply{}
+	mi := &file_shard_v1_shard_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DigestReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DigestReply) ProtoMessage() {}
+
+func (x *DigestReply) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DigestReply.ProtoReflect.Descriptor instead.
+func (*DigestReply) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *DigestReply) GetMeta() *Meta {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+func (x *DigestReply) GetDocs() []uint32 {
+	if x != nil {
+		return x.Docs
+	}
+	return nil
+}
+
+func (x *DigestReply) GetSums() []byte {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
+type SyncRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
+	View          *View                  `protobuf:"bytes,2,opt,name=view,proto3" json:"view,omitempty"`     // of it only the epoch counts
+	Ids           *Texts                 `protobuf:"bytes,3,opt,name=ids,proto3" json:"ids,omitempty"`       // at most 1,000, all different
+	Expect        []byte                 `protobuf:"bytes,4,opt,name=expect,proto3" json:"expect,omitempty"` // 16 bytes for each id: the checksum of what has to be there
+	Ops           []byte                 `protobuf:"bytes,5,opt,name=ops,proto3" json:"ops,omitempty"`       // one byte for each id: its SyncOp
+	Bodies        *Texts                 `protobuf:"bytes,6,opt,name=bodies,proto3" json:"bodies,omitempty"` // of those with SYNC_PUT, in their order: the document as Index takes it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SyncRequest) Reset() {
+	*x = SyncRequest{}
+	mi := &file_shard_v1_shard_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SyncRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SyncRequest) ProtoMessage() {}
+
+func (x *SyncRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
+func (*SyncRequest) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *SyncRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
+}
+
+func (x *SyncRequest) GetView() *View {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
+func (x *SyncRequest) GetIds() *Texts {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *SyncRequest) GetExpect() []byte {
+	if x != nil {
+		return x.Expect
+	}
+	return nil
+}
+
+func (x *SyncRequest) GetOps() []byte {
+	if x != nil {
+		return x.Ops
+	}
+	return nil
+}
+
+func (x *SyncRequest) GetBodies() *Texts {
+	if x != nil {
+		return x.Bodies
+	}
+	return nil
+}
+
+type SyncReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
+	Applied       []byte                 `protobuf:"bytes,2,opt,name=applied,proto3" json:"applied,omitempty"`         // one byte for each id: 1 if it was applied, else 0
+	Sums          []byte                 `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`               // 16 bytes for each id: the checksum of what is there now
+	Refused       []uint32               `protobuf:"varint,4,rep,packed,name=refused,proto3" json:"refused,omitempty"` // the places, from 0 and ascending, of the ids that were refused for themselves
+	Problems      []*Problem             `protobuf:"bytes,5,rep,name=problems,proto3" json:"problems,omitempty"`       // for each of those: why
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SyncReply) Reset() {
+	*x = SyncReply{}
+	mi := &file_shard_v1_shard_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SyncReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SyncReply) ProtoMessage() {}
+
+func (x *SyncReply) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
+func (*SyncReply) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *SyncReply) GetMeta() *Meta {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+func (x *SyncReply) GetApplied() []byte {
+	if x != nil {
+		return x.Applied
+	}
+	return nil
+}
+
+func (x *SyncReply) GetSums() []byte {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
+func (x *SyncReply) GetRefused() []uint32 {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+func (x *SyncReply) GetProblems() []*Problem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+type PlaceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // above 0
+	Map           []byte                 `protobuf:"bytes,2,opt,name=map,proto3" json:"map,omitempty"`      // at most 1 MiB; nodes do not look into it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlaceRequest) Reset() {
+	*x = PlaceRequest{}
+	mi := &file_shard_v1_shard_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlaceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlaceRequest) ProtoMessage() {}
+
+func (x *PlaceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlaceRequest.ProtoReflect.Descriptor instead.
+func (*PlaceRequest) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *PlaceRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *PlaceRequest) GetMap() []byte {
+	if x != nil {
+		return x.Map
+	}
+	return nil
+}
+
+type PlacedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlacedRequest) Reset() {
+	*x = PlacedRequest{}
+	mi := &file_shard_v1_shard_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlacedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlacedRequest) ProtoMessage() {}
+
+func (x *PlacedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlacedRequest.ProtoReflect.Descriptor instead.
+func (*PlacedRequest) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{72}
+}
+
+type PlaceReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`    // UUID of the node
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // 0: it was given no map
+	Map           []byte                 `protobuf:"bytes,3,opt,name=map,proto3" json:"map,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlaceReply) Reset() {
+	*x = PlaceReply{}
+	mi := &file_shard_v1_shard_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlaceReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlaceReply) ProtoMessage() {}
+
+func (x *PlaceReply) ProtoReflect() protoreflect.Message {
+	mi := &file_shard_v1_shard_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlaceReply.ProtoReflect.Descriptor instead.
+func (*PlaceReply) Descriptor() ([]byte, []int) {
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *PlaceReply) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *PlaceReply) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *PlaceReply) GetMap() []byte {
+	if x != nil {
+		return x.Map
+	}
+	return nil
+}
+
 // Problem is the detail of a status: the members of an RFC 9457 problem document.
 type Problem struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3815,7 +5808,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_shard_v1_shard_proto_msgTypes[49]
+	mi := &file_shard_v1_shard_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3827,7 +5820,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[49]
+	mi := &file_shard_v1_shard_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3840,7 +5833,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_shard_v1_shard_proto_rawDescGZIP(), []int{49}
+	return file_shard_v1_shard_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Problem) GetCode() string {
@@ -3938,7 +5931,7 @@ type Query_Term struct {
 
 func (x *Query_Term) Reset() {
 	*x = Query_Term{}
-	mi := &file_shard_v1_shard_proto_msgTypes[50]
+	mi := &file_shard_v1_shard_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3950,7 +5943,7 @@ func (x *Query_Term) String() string {
 func (*Query_Term) ProtoMessage() {}
 
 func (x *Query_Term) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[50]
+	mi := &file_shard_v1_shard_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3993,7 +5986,7 @@ type Query_Match struct {
 
 func (x *Query_Match) Reset() {
 	*x = Query_Match{}
-	mi := &file_shard_v1_shard_proto_msgTypes[51]
+	mi := &file_shard_v1_shard_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4005,7 +5998,7 @@ func (x *Query_Match) String() string {
 func (*Query_Match) ProtoMessage() {}
 
 func (x *Query_Match) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[51]
+	mi := &file_shard_v1_shard_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4061,7 +6054,7 @@ type Query_Phrase struct {
 
 func (x *Query_Phrase) Reset() {
 	*x = Query_Phrase{}
-	mi := &file_shard_v1_shard_proto_msgTypes[52]
+	mi := &file_shard_v1_shard_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4073,7 +6066,7 @@ func (x *Query_Phrase) String() string {
 func (*Query_Phrase) ProtoMessage() {}
 
 func (x *Query_Phrase) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[52]
+	mi := &file_shard_v1_shard_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4121,7 +6114,7 @@ type Query_Prefix struct {
 
 func (x *Query_Prefix) Reset() {
 	*x = Query_Prefix{}
-	mi := &file_shard_v1_shard_proto_msgTypes[53]
+	mi := &file_shard_v1_shard_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4133,7 +6126,7 @@ func (x *Query_Prefix) String() string {
 func (*Query_Prefix) ProtoMessage() {}
 
 func (x *Query_Prefix) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[53]
+	mi := &file_shard_v1_shard_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4175,7 +6168,7 @@ type Query_Range struct {
 
 func (x *Query_Range) Reset() {
 	*x = Query_Range{}
-	mi := &file_shard_v1_shard_proto_msgTypes[54]
+	mi := &file_shard_v1_shard_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4187,7 +6180,7 @@ func (x *Query_Range) String() string {
 func (*Query_Range) ProtoMessage() {}
 
 func (x *Query_Range) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[54]
+	mi := &file_shard_v1_shard_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4235,7 +6228,7 @@ type Query_Bound struct {
 
 func (x *Query_Bound) Reset() {
 	*x = Query_Bound{}
-	mi := &file_shard_v1_shard_proto_msgTypes[55]
+	mi := &file_shard_v1_shard_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4247,7 +6240,7 @@ func (x *Query_Bound) String() string {
 func (*Query_Bound) ProtoMessage() {}
 
 func (x *Query_Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[55]
+	mi := &file_shard_v1_shard_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4288,7 +6281,7 @@ type Query_Terms struct {
 
 func (x *Query_Terms) Reset() {
 	*x = Query_Terms{}
-	mi := &file_shard_v1_shard_proto_msgTypes[56]
+	mi := &file_shard_v1_shard_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4300,7 +6293,7 @@ func (x *Query_Terms) String() string {
 func (*Query_Terms) ProtoMessage() {}
 
 func (x *Query_Terms) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[56]
+	mi := &file_shard_v1_shard_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4340,7 +6333,7 @@ type Query_Exists struct {
 
 func (x *Query_Exists) Reset() {
 	*x = Query_Exists{}
-	mi := &file_shard_v1_shard_proto_msgTypes[57]
+	mi := &file_shard_v1_shard_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4352,7 +6345,7 @@ func (x *Query_Exists) String() string {
 func (*Query_Exists) ProtoMessage() {}
 
 func (x *Query_Exists) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[57]
+	mi := &file_shard_v1_shard_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4384,7 +6377,7 @@ type Query_All struct {
 
 func (x *Query_All) Reset() {
 	*x = Query_All{}
-	mi := &file_shard_v1_shard_proto_msgTypes[58]
+	mi := &file_shard_v1_shard_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4396,7 +6389,7 @@ func (x *Query_All) String() string {
 func (*Query_All) ProtoMessage() {}
 
 func (x *Query_All) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[58]
+	mi := &file_shard_v1_shard_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4426,7 +6419,7 @@ type Query_Bool struct {
 
 func (x *Query_Bool) Reset() {
 	*x = Query_Bool{}
-	mi := &file_shard_v1_shard_proto_msgTypes[59]
+	mi := &file_shard_v1_shard_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4438,7 +6431,7 @@ func (x *Query_Bool) String() string {
 func (*Query_Bool) ProtoMessage() {}
 
 func (x *Query_Bool) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[59]
+	mi := &file_shard_v1_shard_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4493,7 +6486,7 @@ type Query_Boost struct {
 
 func (x *Query_Boost) Reset() {
 	*x = Query_Boost{}
-	mi := &file_shard_v1_shard_proto_msgTypes[60]
+	mi := &file_shard_v1_shard_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4505,7 +6498,7 @@ func (x *Query_Boost) String() string {
 func (*Query_Boost) ProtoMessage() {}
 
 func (x *Query_Boost) ProtoReflect() protoreflect.Message {
-	mi := &file_shard_v1_shard_proto_msgTypes[60]
+	mi := &file_shard_v1_shard_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4642,11 +6635,29 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\tcommit_ts\x18\x03 \x01(\x04R\bcommitTs\"6\n" +
 	"\x06Timing\x12\x14\n" +
 	"\x05stage\x18\x01 \x01(\tR\x05stage\x12\x16\n" +
-	"\x06micros\x18\x02 \x01(\x03R\x06micros\"\x8e\x01\n" +
+	"\x06micros\x18\x02 \x01(\x03R\x06micros\"\xba\x01\n" +
 	"\x04Meta\x123\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x17.weft.shard.v1.SnapshotR\bsnapshot\x12/\n" +
 	"\atimings\x18\x02 \x03(\v2\x15.weft.shard.v1.TimingR\atimings\x12 \n" +
-	"\vapproximate\x18\x03 \x03(\tR\vapproximate\"\r\n" +
+	"\vapproximate\x18\x03 \x03(\tR\vapproximate\x12*\n" +
+	"\x05below\x18\x04 \x01(\v2\x14.weft.shard.v1.BelowR\x05below\"c\n" +
+	"\x04View\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12+\n" +
+	"\x05owned\x18\x02 \x01(\v2\x15.weft.shard.v1.SharesR\x05owned\x12\x18\n" +
+	"\alenient\x18\x03 \x01(\bR\alenient\"j\n" +
+	"\x06Shares\x12\x14\n" +
+	"\x05rules\x18\x01 \x01(\fR\x05rules\x12\x16\n" +
+	"\x06shards\x18\x02 \x03(\rR\x06shards\x12\x16\n" +
+	"\x06vnodes\x18\x03 \x03(\rR\x06vnodes\x12\x1a\n" +
+	"\bordinals\x18\x04 \x03(\rR\bordinals\"\xc9\x01\n" +
+	"\x05Below\x12\x16\n" +
+	"\x06shards\x18\x01 \x03(\rR\x06shards\x122\n" +
+	"\taddresses\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\taddresses\x12\x1a\n" +
+	"\boutcomes\x18\x03 \x01(\fR\boutcomes\x12\x16\n" +
+	"\x06micros\x18\x04 \x03(\x03R\x06micros\x12!\n" +
+	"\fdocs_covered\x18\x05 \x01(\x04R\vdocsCovered\x12\x1d\n" +
+	"\n" +
+	"docs_total\x18\x06 \x01(\x04R\tdocsTotal\"\r\n" +
 	"\vPingRequest\"\x1f\n" +
 	"\tPingReply\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"#\n" +
@@ -4665,12 +6676,13 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x06schema\x18\x05 \x01(\tR\x06schema\x12\x18\n" +
 	"\adynamic\x18\x06 \x01(\bR\adynamic\x12\x14\n" +
 	"\x05state\x18\a \x01(\tR\x05state\x12\x16\n" +
-	"\x06reason\x18\b \x01(\tR\x06reason\"#\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\"L\n" +
 	"\vDocsRequest\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\tR\x05index\"H\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12'\n" +
+	"\x04view\x18\x02 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\"H\n" +
 	"\tDocsReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x12\n" +
-	"\x04docs\x18\x02 \x01(\x04R\x04docs\"\xf2\x03\n" +
+	"\x04docs\x18\x02 \x01(\x04R\x04docs\"\xe5\x04\n" +
 	"\rSearchRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12*\n" +
 	"\x05query\x18\x02 \x01(\v2\x14.weft.shard.v1.QueryR\x05query\x12.\n" +
@@ -4686,7 +6698,31 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	" \x01(\v2\x18.weft.shard.v1.TermStatsR\x05stats\x12\x1d\n" +
 	"\n" +
 	"keep_stats\x18\v \x01(\bR\tkeepStats\x12#\n" +
-	"\rallow_partial\x18\f \x01(\bR\fallowPartial\"\xef\x02\n" +
+	"\rallow_partial\x18\f \x01(\bR\fallowPartial\x12'\n" +
+	"\x04view\x18\r \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12'\n" +
+	"\x04show\x18\x0e \x01(\v2\x13.weft.shard.v1.ShowR\x04show\x12\x1f\n" +
+	"\vlocal_stats\x18\x0f \x01(\bR\n" +
+	"localStats\"\x9f\x01\n" +
+	"\x04Show\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\bR\x06source\x12-\n" +
+	"\x06fields\x18\x02 \x01(\v2\x15.weft.shard.v1.FieldsR\x06fields\x126\n" +
+	"\thighlight\x18\x03 \x01(\v2\x18.weft.shard.v1.HighlightR\thighlight\x12\x18\n" +
+	"\aexplain\x18\x04 \x01(\bR\aexplain\"\x9e\x01\n" +
+	"\tHighlight\x12\x16\n" +
+	"\x06fields\x18\x01 \x03(\tR\x06fields\x12#\n" +
+	"\rfragment_size\x18\x02 \x01(\rR\ffragmentSize\x12\x1c\n" +
+	"\tfragments\x18\x03 \x01(\rR\tfragments\x12\x10\n" +
+	"\x03pre\x18\x04 \x01(\tR\x03pre\x12\x12\n" +
+	"\x04post\x18\x05 \x01(\tR\x04post\x12\x10\n" +
+	"\x03raw\x18\x06 \x01(\bR\x03raw\"\xe3\x01\n" +
+	"\x05Shown\x12\x14\n" +
+	"\x05parts\x18\x01 \x01(\fR\x05parts\x12.\n" +
+	"\asources\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\asources\x124\n" +
+	"\n" +
+	"highlights\x18\x03 \x01(\v2\x14.weft.shard.v1.TextsR\n" +
+	"highlights\x12.\n" +
+	"\alexical\x18\x04 \x01(\v2\x14.weft.shard.v1.TextsR\alexical\x12.\n" +
+	"\avectors\x18\x05 \x01(\v2\x14.weft.shard.v1.TextsR\avectors\"\xea\x03\n" +
 	"\vSearchReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12&\n" +
 	"\x03ids\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12\x16\n" +
@@ -4698,16 +6734,21 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\apartial\x18\b \x01(\bR\apartial\x12\x14\n" +
 	"\x05notes\x18\t \x03(\tR\x05notes\x12.\n" +
 	"\x05stats\x18\n" +
-	" \x01(\v2\x18.weft.shard.v1.TermStatsR\x05stats\"\xbd\x01\n" +
+	" \x01(\v2\x18.weft.shard.v1.TermStatsR\x05stats\x129\n" +
+	"\vlocal_stats\x18\v \x01(\v2\x18.weft.shard.v1.TermStatsR\n" +
+	"localStats\x12*\n" +
+	"\x05shown\x18\f \x01(\v2\x14.weft.shard.v1.ShownR\x05shown\x12\x12\n" +
+	"\x04plan\x18\r \x01(\fR\x04plan\"\xe6\x01\n" +
 	"\fStatsRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12-\n" +
 	"\x05terms\x18\x02 \x01(\v2\x17.weft.shard.v1.TermListR\x05terms\x12*\n" +
 	"\x05query\x18\x03 \x01(\v2\x14.weft.shard.v1.QueryR\x05query\x12<\n" +
-	"\x0edefault_fields\x18\x04 \x01(\v2\x15.weft.shard.v1.FieldsR\rdefaultFields\"e\n" +
+	"\x0edefault_fields\x18\x04 \x01(\v2\x15.weft.shard.v1.FieldsR\rdefaultFields\x12'\n" +
+	"\x04view\x18\x05 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\"e\n" +
 	"\n" +
 	"StatsReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12.\n" +
-	"\x05stats\x18\x02 \x01(\v2\x18.weft.shard.v1.TermStatsR\x05stats\"\xd8\x02\n" +
+	"\x05stats\x18\x02 \x01(\v2\x18.weft.shard.v1.TermStatsR\x05stats\"\x81\x03\n" +
 	"\x10AggregateRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12*\n" +
 	"\x05query\x18\x02 \x01(\v2\x14.weft.shard.v1.QueryR\x05query\x12.\n" +
@@ -4717,7 +6758,8 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"default_op\x18\x05 \x01(\x0e2\x17.weft.shard.v1.OperatorR\tdefaultOp\x12.\n" +
 	"\x05stats\x18\x06 \x01(\v2\x18.weft.shard.v1.TermStatsR\x05stats\x12\x14\n" +
 	"\x05specs\x18\a \x01(\fR\x05specs\x12\x16\n" +
-	"\x06values\x18\b \x03(\tR\x06values\"\xb1\x01\n" +
+	"\x06values\x18\b \x03(\tR\x06values\x12'\n" +
+	"\x04view\x18\t \x01(\v2\x13.weft.shard.v1.ViewR\x04view\"\xb1\x01\n" +
 	"\x0eAggregateReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\fR\x05state\x122\n" +
@@ -4728,7 +6770,7 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\rR\x04type\x12\x18\n" +
 	"\anumbers\x18\x03 \x03(\x06R\anumbers\x12*\n" +
-	"\x05texts\x18\x04 \x01(\v2\x14.weft.shard.v1.TextsR\x05texts\"\xe0\x03\n" +
+	"\x05texts\x18\x04 \x01(\v2\x14.weft.shard.v1.TextsR\x05texts\"\x89\x04\n" +
 	"\n" +
 	"KNNRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x14\n" +
@@ -4743,7 +6785,8 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\afilters\x18\n" +
 	" \x03(\v2\x14.weft.shard.v1.QueryR\afilters\x12<\n" +
 	"\x0edefault_fields\x18\v \x01(\v2\x15.weft.shard.v1.FieldsR\rdefaultFields\x12#\n" +
-	"\rallow_partial\x18\f \x01(\bR\fallowPartialB\b\n" +
+	"\rallow_partial\x18\f \x01(\bR\fallowPartial\x12'\n" +
+	"\x04view\x18\r \x01(\v2\x13.weft.shard.v1.ViewR\x04viewB\b\n" +
 	"\x06vector\"%\n" +
 	"\vDenseVector\x12\x16\n" +
 	"\x06values\x18\x01 \x03(\x02R\x06values\"\"\n" +
@@ -4768,44 +6811,49 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x03ids\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12\"\n" +
 	"\fsimilarities\x18\x03 \x03(\x02R\fsimilarities\x12\x12\n" +
 	"\x04docs\x18\x04 \x01(\x04R\x04docs\x12\x18\n" +
-	"\apartial\x18\x05 \x01(\bR\apartial\"N\n" +
+	"\apartial\x18\x05 \x01(\bR\apartial\"w\n" +
 	"\n" +
 	"IDsRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\fR\x05after\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x04R\x05limit\"[\n" +
+	"\x05limit\x18\x03 \x01(\x04R\x05limit\x12'\n" +
+	"\x04view\x18\x04 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\"[\n" +
 	"\bIDsReply\x12&\n" +
 	"\x03ids\x18\x01 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12'\n" +
 	"\x03end\x18\x02 \x01(\v2\x15.weft.shard.v1.IDsEndR\x03end\"E\n" +
 	"\x06IDsEnd\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\fR\x04next\"M\n" +
+	"\x04next\x18\x02 \x01(\fR\x04next\"v\n" +
 	"\rExportRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12&\n" +
-	"\x03ids\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\"\x91\x01\n" +
+	"\x03ids\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12'\n" +
+	"\x04view\x18\x03 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\"\x91\x01\n" +
 	"\vExportReply\x12&\n" +
 	"\x03ids\x18\x01 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12.\n" +
 	"\asources\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\asources\x12*\n" +
 	"\x03end\x18\x03 \x01(\v2\x18.weft.shard.v1.ExportEndR\x03end\"d\n" +
 	"\tExportEnd\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12.\n" +
-	"\amissing\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\amissing\"J\n" +
+	"\amissing\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\amissing\"s\n" +
 	"\n" +
 	"HasRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12&\n" +
-	"\x03ids\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\"c\n" +
+	"\x03ids\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12'\n" +
+	"\x04view\x18\x03 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\"c\n" +
 	"\bHasReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12.\n" +
-	"\amissing\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\amissing\"Q\n" +
+	"\amissing\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\amissing\"z\n" +
 	"\x11DeleteManyRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12&\n" +
-	"\x03ids\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\"T\n" +
+	"\x03ids\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12'\n" +
+	"\x04view\x18\x03 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\"T\n" +
 	"\x0fDeleteManyReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x18\n" +
-	"\adeleted\x18\x02 \x01(\x04R\adeleted\"8\n" +
+	"\adeleted\x18\x02 \x01(\x04R\adeleted\"a\n" +
 	"\fIndexRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x12\n" +
-	"\x04body\x18\x02 \x01(\fR\x04body\"\xc1\x01\n" +
+	"\x04body\x18\x02 \x01(\fR\x04body\x12'\n" +
+	"\x04view\x18\x03 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\"\xc1\x01\n" +
 	"\n" +
 	"IndexReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x0e\n" +
@@ -4820,11 +6868,13 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\rInferredField\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x12\n" +
-	"\x04from\x18\x03 \x01(\tR\x04from\"O\n" +
+	"\x04from\x18\x03 \x01(\tR\x04from\"\x8a\x01\n" +
 	"\vBulkRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x16\n" +
-	"\x06broken\x18\x03 \x01(\bR\x06broken\"\xc5\x03\n" +
+	"\x06broken\x18\x03 \x01(\bR\x06broken\x12'\n" +
+	"\x04view\x18\x04 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12\x10\n" +
+	"\x03key\x18\x05 \x01(\fR\x03key\"\xe8\x03\n" +
 	"\tBulkReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x0e\n" +
 	"\x02ok\x18\x02 \x01(\bR\x02ok\x12\x18\n" +
@@ -4841,13 +6891,95 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x06errors\x18\n" +
 	" \x03(\v2\x19.weft.shard.v1.DocFailureR\x06errors\x12%\n" +
 	"\x0eerrors_omitted\x18\v \x01(\x04R\rerrorsOmitted\x128\n" +
-	"\binferred\x18\f \x03(\v2\x1c.weft.shard.v1.InferredFieldR\binferred\"\\\n" +
+	"\binferred\x18\f \x03(\v2\x1c.weft.shard.v1.InferredFieldR\binferred\x12!\n" +
+	"\ftaken_before\x18\r \x01(\bR\vtakenBefore\"\\\n" +
 	"\n" +
 	"DocFailure\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x03R\x04line\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\fR\x02id\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\tR\x04code\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xd9\x02\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x95\x03\n" +
+	"\fFetchRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12'\n" +
+	"\x04view\x18\x02 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12&\n" +
+	"\x03ids\x18\x03 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12'\n" +
+	"\x04show\x18\x04 \x01(\v2\x13.weft.shard.v1.ShowR\x04show\x12*\n" +
+	"\x05query\x18\x05 \x01(\v2\x14.weft.shard.v1.QueryR\x05query\x12.\n" +
+	"\afilters\x18\x06 \x03(\v2\x14.weft.shard.v1.QueryR\afilters\x12<\n" +
+	"\x0edefault_fields\x18\a \x01(\v2\x15.weft.shard.v1.FieldsR\rdefaultFields\x12.\n" +
+	"\x05stats\x18\b \x01(\v2\x18.weft.shard.v1.TermStatsR\x05stats\x12+\n" +
+	"\x03knn\x18\t \x01(\v2\x19.weft.shard.v1.KNNRequestR\x03knn\"a\n" +
+	"\n" +
+	"FetchReply\x12(\n" +
+	"\x04docs\x18\x01 \x01(\v2\x14.weft.shard.v1.ShownR\x04docs\x12)\n" +
+	"\x03end\x18\x02 \x01(\v2\x17.weft.shard.v1.FetchEndR\x03end\"]\n" +
+	"\bFetchEnd\x12'\n" +
+	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x14\n" +
+	"\x05notes\x18\x02 \x03(\tR\x05notes\x12\x12\n" +
+	"\x04plan\x18\x03 \x01(\fR\x04plan\"\x10\n" +
+	"\x0eIndexesRequest\"k\n" +
+	"\fIndexesReply\x12'\n" +
+	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x122\n" +
+	"\aindexes\x18\x02 \x03(\v2\x18.weft.shard.v1.IndexInfoR\aindexes\"U\n" +
+	"\x0fPutIndexRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06schema\x18\x03 \x01(\tR\x06schema\"z\n" +
+	"\rPutIndexReply\x12'\n" +
+	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x12\n" +
+	"\x04made\x18\x02 \x01(\bR\x04made\x12,\n" +
+	"\x04info\x18\x03 \x01(\v2\x18.weft.shard.v1.IndexInfoR\x04info\">\n" +
+	"\x10DropIndexRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"g\n" +
+	"\x0eDropIndexReply\x12'\n" +
+	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12,\n" +
+	"\x04info\x18\x02 \x01(\v2\x18.weft.shard.v1.IndexInfoR\x04info\"/\n" +
+	"\tHashRange\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\rR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\rR\x02to\"\xd0\x01\n" +
+	"\vSumsRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12'\n" +
+	"\x04view\x18\x02 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12&\n" +
+	"\x03ids\x18\x03 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12.\n" +
+	"\x05range\x18\x04 \x01(\v2\x18.weft.shard.v1.HashRangeR\x05range\x12\x14\n" +
+	"\x05after\x18\x05 \x01(\fR\x05after\x12\x14\n" +
+	"\x05limit\x18\x06 \x01(\rR\x05limit\"\x84\x01\n" +
+	"\tSumsReply\x12'\n" +
+	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12&\n" +
+	"\x03ids\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12\x12\n" +
+	"\x04sums\x18\x03 \x01(\fR\x04sums\x12\x12\n" +
+	"\x04next\x18\x04 \x01(\fR\x04next\"d\n" +
+	"\rDigestRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12'\n" +
+	"\x04view\x18\x02 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12\x14\n" +
+	"\x05depth\x18\x03 \x01(\rR\x05depth\"^\n" +
+	"\vDigestReply\x12'\n" +
+	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x12\n" +
+	"\x04docs\x18\x02 \x03(\rR\x04docs\x12\x12\n" +
+	"\x04sums\x18\x03 \x01(\fR\x04sums\"\xcc\x01\n" +
+	"\vSyncRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\tR\x05index\x12'\n" +
+	"\x04view\x18\x02 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12&\n" +
+	"\x03ids\x18\x03 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12\x16\n" +
+	"\x06expect\x18\x04 \x01(\fR\x06expect\x12\x10\n" +
+	"\x03ops\x18\x05 \x01(\fR\x03ops\x12,\n" +
+	"\x06bodies\x18\x06 \x01(\v2\x14.weft.shard.v1.TextsR\x06bodies\"\xb0\x01\n" +
+	"\tSyncReply\x12'\n" +
+	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x18\n" +
+	"\aapplied\x18\x02 \x01(\fR\aapplied\x12\x12\n" +
+	"\x04sums\x18\x03 \x01(\fR\x04sums\x12\x18\n" +
+	"\arefused\x18\x04 \x03(\rR\arefused\x122\n" +
+	"\bproblems\x18\x05 \x03(\v2\x16.weft.shard.v1.ProblemR\bproblems\"6\n" +
+	"\fPlaceRequest\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x10\n" +
+	"\x03map\x18\x02 \x01(\fR\x03map\"\x0f\n" +
+	"\rPlacedRequest\"H\n" +
+	"\n" +
+	"PlaceReply\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x10\n" +
+	"\x03map\x18\x03 \x01(\fR\x03map\"\xd9\x02\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x16\n" +
@@ -4870,7 +7002,20 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\fVALUE_NUMBER\x10\x01\x12\x0e\n" +
 	"\n" +
 	"VALUE_TEXT\x10\x02\x12\x0f\n" +
-	"\vVALUE_SCORE\x10\x03*@\n" +
+	"\vVALUE_SCORE\x10\x03*g\n" +
+	"\rPlacementRule\x12\x12\n" +
+	"\x0ePLACEMENT_NONE\x10\x00\x12\x12\n" +
+	"\x0ePLACEMENT_RING\x10\x01\x12\x14\n" +
+	"\x10PLACEMENT_MODULO\x10\x02\x12\x18\n" +
+	"\x14PLACEMENT_RENDEZVOUS\x10\x03*\xa4\x01\n" +
+	"\fShardOutcome\x12\x10\n" +
+	"\fOUTCOME_NONE\x10\x00\x12\x14\n" +
+	"\x10OUTCOME_ANSWERED\x10\x01\x12\x13\n" +
+	"\x0fOUTCOME_SKIPPED\x10\x02\x12\x15\n" +
+	"\x11OUTCOME_TIMED_OUT\x10\x03\x12\x13\n" +
+	"\x0fOUTCOME_REFUSED\x10\x04\x12\x17\n" +
+	"\x13OUTCOME_UNAVAILABLE\x10\x05\x12\x12\n" +
+	"\x0eOUTCOME_FAILED\x10\x06*@\n" +
 	"\tTotalMode\x12\x0f\n" +
 	"\vTOTAL_EXACT\x10\x00\x12\x12\n" +
 	"\x0eTOTAL_AT_LEAST\x10\x01\x12\x0e\n" +
@@ -4879,10 +7024,20 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\bRelation\x12\x11\n" +
 	"\rRELATION_NONE\x10\x00\x12\x14\n" +
 	"\x10RELATION_EXACTLY\x10\x01\x12\x15\n" +
-	"\x11RELATION_AT_LEAST\x10\x02*-\n" +
+	"\x11RELATION_AT_LEAST\x10\x02*o\n" +
+	"\x04Part\x12\r\n" +
+	"\tPART_NONE\x10\x00\x12\x10\n" +
+	"\fPART_MISSING\x10\x01\x12\x0f\n" +
+	"\vPART_SOURCE\x10\x02\x12\x12\n" +
+	"\x0ePART_HIGHLIGHT\x10\x04\x12\x10\n" +
+	"\fPART_LEXICAL\x10\b\x12\x0f\n" +
+	"\vPART_VECTOR\x10\x10*-\n" +
 	"\bOperator\x12\x0f\n" +
 	"\vOPERATOR_OR\x10\x00\x12\x10\n" +
-	"\fOPERATOR_AND\x10\x012\xdd\x06\n" +
+	"\fOPERATOR_AND\x10\x01*'\n" +
+	"\x06SyncOp\x12\x0f\n" +
+	"\vSYNC_DELETE\x10\x00\x12\f\n" +
+	"\bSYNC_PUT\x10\x012\xc2\v\n" +
 	"\x05Shard\x12<\n" +
 	"\x04Ping\x12\x1a.weft.shard.v1.PingRequest\x1a\x18.weft.shard.v1.PingReply\x12<\n" +
 	"\x04Info\x12\x1a.weft.shard.v1.InfoRequest\x1a\x18.weft.shard.v1.InfoReply\x12<\n" +
@@ -4897,7 +7052,16 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\n" +
 	"DeleteMany\x12 .weft.shard.v1.DeleteManyRequest\x1a\x1e.weft.shard.v1.DeleteManyReply\x12?\n" +
 	"\x05Index\x12\x1b.weft.shard.v1.IndexRequest\x1a\x19.weft.shard.v1.IndexReply\x12>\n" +
-	"\x04Bulk\x12\x1a.weft.shard.v1.BulkRequest\x1a\x18.weft.shard.v1.BulkReply(\x01B2Z0github.com/weft-search/weft/api/shard/v1;shardv1b\x06proto3"
+	"\x04Bulk\x12\x1a.weft.shard.v1.BulkRequest\x1a\x18.weft.shard.v1.BulkReply(\x01\x12A\n" +
+	"\x05Fetch\x12\x1b.weft.shard.v1.FetchRequest\x1a\x19.weft.shard.v1.FetchReply0\x01\x12E\n" +
+	"\aIndexes\x12\x1d.weft.shard.v1.IndexesRequest\x1a\x1b.weft.shard.v1.IndexesReply\x12H\n" +
+	"\bPutIndex\x12\x1e.weft.shard.v1.PutIndexRequest\x1a\x1c.weft.shard.v1.PutIndexReply\x12K\n" +
+	"\tDropIndex\x12\x1f.weft.shard.v1.DropIndexRequest\x1a\x1d.weft.shard.v1.DropIndexReply\x12<\n" +
+	"\x04Sums\x12\x1a.weft.shard.v1.SumsRequest\x1a\x18.weft.shard.v1.SumsReply\x12B\n" +
+	"\x06Digest\x12\x1c.weft.shard.v1.DigestRequest\x1a\x1a.weft.shard.v1.DigestReply\x12<\n" +
+	"\x04Sync\x12\x1a.weft.shard.v1.SyncRequest\x1a\x18.weft.shard.v1.SyncReply\x12?\n" +
+	"\x05Place\x12\x1b.weft.shard.v1.PlaceRequest\x1a\x19.weft.shard.v1.PlaceReply\x12A\n" +
+	"\x06Placed\x12\x1c.weft.shard.v1.PlacedRequest\x1a\x19.weft.shard.v1.PlaceReplyB2Z0github.com/weft-search/weft/api/shard/v1;shardv1b\x06proto3"
 
 var (
 	file_shard_v1_shard_proto_rawDescOnce sync.Once
@@ -4911,197 +7075,296 @@ func file_shard_v1_shard_proto_rawDescGZIP() []byte {
 	return file_shard_v1_shard_proto_rawDescData
 }
 
-var file_shard_v1_shard_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_shard_v1_shard_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_shard_v1_shard_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
+var file_shard_v1_shard_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
 var file_shard_v1_shard_proto_goTypes = []any{
 	(ValueKind)(0),            // 0: weft.shard.v1.ValueKind
-	(TotalMode)(0),            // 1: weft.shard.v1.TotalMode
-	(Relation)(0),             // 2: weft.shard.v1.Relation
-	(Operator)(0),             // 3: weft.shard.v1.Operator
-	(SortKey_By)(0),           // 4: weft.shard.v1.SortKey.By
-	(SortKey_Mode)(0),         // 5: weft.shard.v1.SortKey.Mode
-	(Combiner_Kind)(0),        // 6: weft.shard.v1.Combiner.Kind
-	(*Texts)(nil),             // 7: weft.shard.v1.Texts
-	(*Fields)(nil),            // 8: weft.shard.v1.Fields
-	(*Query)(nil),             // 9: weft.shard.v1.Query
-	(*SortKey)(nil),           // 10: weft.shard.v1.SortKey
-	(*SortValue)(nil),         // 11: weft.shard.v1.SortValue
-	(*SortColumn)(nil),        // 12: weft.shard.v1.SortColumn
-	(*After)(nil),             // 13: weft.shard.v1.After
-	(*TermList)(nil),          // 14: weft.shard.v1.TermList
-	(*TermStats)(nil),         // 15: weft.shard.v1.TermStats
-	(*Snapshot)(nil),          // 16: weft.shard.v1.Snapshot
-	(*Timing)(nil),            // 17: weft.shard.v1.Timing
-	(*Meta)(nil),              // 18: weft.shard.v1.Meta
-	(*PingRequest)(nil),       // 19: weft.shard.v1.PingRequest
-	(*PingReply)(nil),         // 20: weft.shard.v1.PingReply
-	(*InfoRequest)(nil),       // 21: weft.shard.v1.InfoRequest
-	(*InfoReply)(nil),         // 22: weft.shard.v1.InfoReply
-	(*IndexInfo)(nil),         // 23: weft.shard.v1.IndexInfo
-	(*DocsRequest)(nil),       // 24: weft.shard.v1.DocsRequest
-	(*DocsReply)(nil),         // 25: weft.shard.v1.DocsReply
-	(*SearchRequest)(nil),     // 26: weft.shard.v1.SearchRequest
-	(*SearchReply)(nil),       // 27: weft.shard.v1.SearchReply
-	(*StatsRequest)(nil),      // 28: weft.shard.v1.StatsRequest
-	(*StatsReply)(nil),        // 29: weft.shard.v1.StatsReply
-	(*AggregateRequest)(nil),  // 30: weft.shard.v1.AggregateRequest
-	(*AggregateReply)(nil),    // 31: weft.shard.v1.AggregateReply
-	(*FieldValues)(nil),       // 32: weft.shard.v1.FieldValues
-	(*KNNRequest)(nil),        // 33: weft.shard.v1.KNNRequest
-	(*DenseVector)(nil),       // 34: weft.shard.v1.DenseVector
-	(*BinaryVector)(nil),      // 35: weft.shard.v1.BinaryVector
-	(*SparseVector)(nil),      // 36: weft.shard.v1.SparseVector
-	(*Combiner)(nil),          // 37: weft.shard.v1.Combiner
-	(*KNNReply)(nil),          // 38: weft.shard.v1.KNNReply
-	(*IDsRequest)(nil),        // 39: weft.shard.v1.IDsRequest
-	(*IDsReply)(nil),          // 40: weft.shard.v1.IDsReply
-	(*IDsEnd)(nil),            // 41: weft.shard.v1.IDsEnd
-	(*ExportRequest)(nil),     // 42: weft.shard.v1.ExportRequest
-	(*ExportReply)(nil),       // 43: weft.shard.v1.ExportReply
-	(*ExportEnd)(nil),         // 44: weft.shard.v1.ExportEnd
-	(*HasRequest)(nil),        // 45: weft.shard.v1.HasRequest
-	(*HasReply)(nil),          // 46: weft.shard.v1.HasReply
-	(*DeleteManyRequest)(nil), // 47: weft.shard.v1.DeleteManyRequest
-	(*DeleteManyReply)(nil),   // 48: weft.shard.v1.DeleteManyReply
-	(*IndexRequest)(nil),      // 49: weft.shard.v1.IndexRequest
-	(*IndexReply)(nil),        // 50: weft.shard.v1.IndexReply
-	(*Members)(nil),           // 51: weft.shard.v1.Members
-	(*InferredField)(nil),     // 52: weft.shard.v1.InferredField
-	(*BulkRequest)(nil),       // 53: weft.shard.v1.BulkRequest
-	(*BulkReply)(nil),         // 54: weft.shard.v1.BulkReply
-	(*DocFailure)(nil),        // 55: weft.shard.v1.DocFailure
-	(*Problem)(nil),           // 56: weft.shard.v1.Problem
-	(*Query_Term)(nil),        // 57: weft.shard.v1.Query.Term
-	(*Query_Match)(nil),       // 58: weft.shard.v1.Query.Match
-	(*Query_Phrase)(nil),      // 59: weft.shard.v1.Query.Phrase
-	(*Query_Prefix)(nil),      // 60: weft.shard.v1.Query.Prefix
-	(*Query_Range)(nil),       // 61: weft.shard.v1.Query.Range
-	(*Query_Bound)(nil),       // 62: weft.shard.v1.Query.Bound
-	(*Query_Terms)(nil),       // 63: weft.shard.v1.Query.Terms
-	(*Query_Exists)(nil),      // 64: weft.shard.v1.Query.Exists
-	(*Query_All)(nil),         // 65: weft.shard.v1.Query.All
-	(*Query_Bool)(nil),        // 66: weft.shard.v1.Query.Bool
-	(*Query_Boost)(nil),       // 67: weft.shard.v1.Query.Boost
+	(PlacementRule)(0),        // 1: weft.shard.v1.PlacementRule
+	(ShardOutcome)(0),         // 2: weft.shard.v1.ShardOutcome
+	(TotalMode)(0),            // 3: weft.shard.v1.TotalMode
+	(Relation)(0),             // 4: weft.shard.v1.Relation
+	(Part)(0),                 // 5: weft.shard.v1.Part
+	(Operator)(0),             // 6: weft.shard.v1.Operator
+	(SyncOp)(0),               // 7: weft.shard.v1.SyncOp
+	(SortKey_By)(0),           // 8: weft.shard.v1.SortKey.By
+	(SortKey_Mode)(0),         // 9: weft.shard.v1.SortKey.Mode
+	(Combiner_Kind)(0),        // 10: weft.shard.v1.Combiner.Kind
+	(*Texts)(nil),             // 11: weft.shard.v1.Texts
+	(*Fields)(nil),            // 12: weft.shard.v1.Fields
+	(*Query)(nil),             // 13: weft.shard.v1.Query
+	(*SortKey)(nil),           // 14: weft.shard.v1.SortKey
+	(*SortValue)(nil),         // 15: weft.shard.v1.SortValue
+	(*SortColumn)(nil),        // 16: weft.shard.v1.SortColumn
+	(*After)(nil),             // 17: weft.shard.v1.After
+	(*TermList)(nil),          // 18: weft.shard.v1.TermList
+	(*TermStats)(nil),         // 19: weft.shard.v1.TermStats
+	(*Snapshot)(nil),          // 20: weft.shard.v1.Snapshot
+	(*Timing)(nil),            // 21: weft.shard.v1.Timing
+	(*Meta)(nil),              // 22: weft.shard.v1.Meta
+	(*View)(nil),              // 23: weft.shard.v1.View
+	(*Shares)(nil),            // 24: weft.shard.v1.Shares
+	(*Below)(nil),             // 25: weft.shard.v1.Below
+	(*PingRequest)(nil),       // 26: weft.shard.v1.PingRequest
+	(*PingReply)(nil),         // 27: weft.shard.v1.PingReply
+	(*InfoRequest)(nil),       // 28: weft.shard.v1.InfoRequest
+	(*InfoReply)(nil),         // 29: weft.shard.v1.InfoReply
+	(*IndexInfo)(nil),         // 30: weft.shard.v1.IndexInfo
+	(*DocsRequest)(nil),       // 31: weft.shard.v1.DocsRequest
+	(*DocsReply)(nil),         // 32: weft.shard.v1.DocsReply
+	(*SearchRequest)(nil),     // 33: weft.shard.v1.SearchRequest
+	(*Show)(nil),              // 34: weft.shard.v1.Show
+	(*Highlight)(nil),         // 35: weft.shard.v1.Highlight
+	(*Shown)(nil),             // 36: weft.shard.v1.Shown
+	(*SearchReply)(nil),       // 37: weft.shard.v1.SearchReply
+	(*StatsRequest)(nil),      // 38: weft.shard.v1.StatsRequest
+	(*StatsReply)(nil),        // 39: weft.shard.v1.StatsReply
+	(*AggregateRequest)(nil),  // 40: weft.shard.v1.AggregateRequest
+	(*AggregateReply)(nil),    // 41: weft.shard.v1.AggregateReply
+	(*FieldValues)(nil),       // 42: weft.shard.v1.FieldValues
+	(*KNNRequest)(nil),        // 43: weft.shard.v1.KNNRequest
+	(*DenseVector)(nil),       // 44: weft.shard.v1.DenseVector
+	(*BinaryVector)(nil),      // 45: weft.shard.v1.BinaryVector
+	(*SparseVector)(nil),      // 46: weft.shard.v1.SparseVector
+	(*Combiner)(nil),          // 47: weft.shard.v1.Combiner
+	(*KNNReply)(nil),          // 48: weft.shard.v1.KNNReply
+	(*IDsRequest)(nil),        // 49: weft.shard.v1.IDsRequest
+	(*IDsReply)(nil),          // 50: weft.shard.v1.IDsReply
+	(*IDsEnd)(nil),            // 51: weft.shard.v1.IDsEnd
+	(*ExportRequest)(nil),     // 52: weft.shard.v1.ExportRequest
+	(*ExportReply)(nil),       // 53: weft.shard.v1.ExportReply
+	(*ExportEnd)(nil),         // 54: weft.shard.v1.ExportEnd
+	(*HasRequest)(nil),        // 55: weft.shard.v1.HasRequest
+	(*HasReply)(nil),          // 56: weft.shard.v1.HasReply
+	(*DeleteManyRequest)(nil), // 57: weft.shard.v1.DeleteManyRequest
+	(*DeleteManyReply)(nil),   // 58: weft.shard.v1.DeleteManyReply
+	(*IndexRequest)(nil),      // 59: weft.shard.v1.IndexRequest
+	(*IndexReply)(nil),        // 60: weft.shard.v1.IndexReply
+	(*Members)(nil),           // 61: weft.shard.v1.Members
+	(*InferredField)(nil),     // 62: weft.shard.v1.InferredField
+	(*BulkRequest)(nil),       // 63: weft.shard.v1.BulkRequest
+	(*BulkReply)(nil),         // 64: weft.shard.v1.BulkReply
+	(*DocFailure)(nil),        // 65: weft.shard.v1.DocFailure
+	(*FetchRequest)(nil),      // 66: weft.shard.v1.FetchRequest
+	(*FetchReply)(nil),        // 67: weft.shard.v1.FetchReply
+	(*FetchEnd)(nil),          // 68: weft.shard.v1.FetchEnd
+	(*IndexesRequest)(nil),    // 69: weft.shard.v1.IndexesRequest
+	(*IndexesReply)(nil),      // 70: weft.shard.v1.IndexesReply
+	(*PutIndexRequest)(nil),   // 71: weft.shard.v1.PutIndexRequest
+	(*PutIndexReply)(nil),     // 72: weft.shard.v1.PutIndexReply
+	(*DropIndexRequest)(nil),  // 73: weft.shard.v1.DropIndexRequest
+	(*DropIndexReply)(nil),    // 74: weft.shard.v1.DropIndexReply
+	(*HashRange)(nil),         // 75: weft.shard.v1.HashRange
+	(*SumsRequest)(nil),       // 76: weft.shard.v1.SumsRequest
+	(*SumsReply)(nil),         // 77: weft.shard.v1.SumsReply
+	(*DigestRequest)(nil),     // 78: weft.shard.v1.DigestRequest
+	(*DigestReply)(nil),       // 79: weft.shard.v1.DigestReply
+	(*SyncRequest)(nil),       // 80: weft.shard.v1.SyncRequest
+	(*SyncReply)(nil),         // 81: weft.shard.v1.SyncReply
+	(*PlaceRequest)(nil),      // 82: weft.shard.v1.PlaceRequest
+	(*PlacedRequest)(nil),     // 83: weft.shard.v1.PlacedRequest
+	(*PlaceReply)(nil),        // 84: weft.shard.v1.PlaceReply
+	(*Problem)(nil),           // 85: weft.shard.v1.Problem
+	(*Query_Term)(nil),        // 86: weft.shard.v1.Query.Term
+	(*Query_Match)(nil),       // 87: weft.shard.v1.Query.Match
+	(*Query_Phrase)(nil),      // 88: weft.shard.v1.Query.Phrase
+	(*Query_Prefix)(nil),      // 89: weft.shard.v1.Query.Prefix
+	(*Query_Range)(nil),       // 90: weft.shard.v1.Query.Range
+	(*Query_Bound)(nil),       // 91: weft.shard.v1.Query.Bound
+	(*Query_Terms)(nil),       // 92: weft.shard.v1.Query.Terms
+	(*Query_Exists)(nil),      // 93: weft.shard.v1.Query.Exists
+	(*Query_All)(nil),         // 94: weft.shard.v1.Query.All
+	(*Query_Bool)(nil),        // 95: weft.shard.v1.Query.Bool
+	(*Query_Boost)(nil),       // 96: weft.shard.v1.Query.Boost
 }
 var file_shard_v1_shard_proto_depIdxs = []int32{
-	57,  // 0: weft.shard.v1.Query.term:type_name -> weft.shard.v1.Query.Term
-	58,  // 1: weft.shard.v1.Query.match:type_name -> weft.shard.v1.Query.Match
-	59,  // 2: weft.shard.v1.Query.phrase:type_name -> weft.shard.v1.Query.Phrase
-	60,  // 3: weft.shard.v1.Query.prefix:type_name -> weft.shard.v1.Query.Prefix
-	61,  // 4: weft.shard.v1.Query.range:type_name -> weft.shard.v1.Query.Range
-	63,  // 5: weft.shard.v1.Query.terms:type_name -> weft.shard.v1.Query.Terms
-	64,  // 6: weft.shard.v1.Query.exists:type_name -> weft.shard.v1.Query.Exists
-	65,  // 7: weft.shard.v1.Query.all:type_name -> weft.shard.v1.Query.All
-	66,  // 8: weft.shard.v1.Query.bool:type_name -> weft.shard.v1.Query.Bool
-	67,  // 9: weft.shard.v1.Query.boost:type_name -> weft.shard.v1.Query.Boost
-	4,   // 10: weft.shard.v1.SortKey.by:type_name -> weft.shard.v1.SortKey.By
-	5,   // 11: weft.shard.v1.SortKey.mode:type_name -> weft.shard.v1.SortKey.Mode
+	86,  // 0: weft.shard.v1.Query.term:type_name -> weft.shard.v1.Query.Term
+	87,  // 1: weft.shard.v1.Query.match:type_name -> weft.shard.v1.Query.Match
+	88,  // 2: weft.shard.v1.Query.phrase:type_name -> weft.shard.v1.Query.Phrase
+	89,  // 3: weft.shard.v1.Query.prefix:type_name -> weft.shard.v1.Query.Prefix
+	90,  // 4: weft.shard.v1.Query.range:type_name -> weft.shard.v1.Query.Range
+	92,  // 5: weft.shard.v1.Query.terms:type_name -> weft.shard.v1.Query.Terms
+	93,  // 6: weft.shard.v1.Query.exists:type_name -> weft.shard.v1.Query.Exists
+	94,  // 7: weft.shard.v1.Query.all:type_name -> weft.shard.v1.Query.All
+	95,  // 8: weft.shard.v1.Query.bool:type_name -> weft.shard.v1.Query.Bool
+	96,  // 9: weft.shard.v1.Query.boost:type_name -> weft.shard.v1.Query.Boost
+	8,   // 10: weft.shard.v1.SortKey.by:type_name -> weft.shard.v1.SortKey.By
+	9,   // 11: weft.shard.v1.SortKey.mode:type_name -> weft.shard.v1.SortKey.Mode
 	0,   // 12: weft.shard.v1.SortValue.kind:type_name -> weft.shard.v1.ValueKind
-	7,   // 13: weft.shard.v1.SortColumn.texts:type_name -> weft.shard.v1.Texts
-	11,  // 14: weft.shard.v1.After.values:type_name -> weft.shard.v1.SortValue
-	7,   // 15: weft.shard.v1.TermList.fields:type_name -> weft.shard.v1.Texts
-	7,   // 16: weft.shard.v1.TermList.texts:type_name -> weft.shard.v1.Texts
-	7,   // 17: weft.shard.v1.TermStats.fields:type_name -> weft.shard.v1.Texts
-	14,  // 18: weft.shard.v1.TermStats.terms:type_name -> weft.shard.v1.TermList
-	16,  // 19: weft.shard.v1.Meta.snapshot:type_name -> weft.shard.v1.Snapshot
-	17,  // 20: weft.shard.v1.Meta.timings:type_name -> weft.shard.v1.Timing
-	18,  // 21: weft.shard.v1.InfoReply.meta:type_name -> weft.shard.v1.Meta
-	23,  // 22: weft.shard.v1.InfoReply.index:type_name -> weft.shard.v1.IndexInfo
-	18,  // 23: weft.shard.v1.DocsReply.meta:type_name -> weft.shard.v1.Meta
-	9,   // 24: weft.shard.v1.SearchRequest.query:type_name -> weft.shard.v1.Query
-	9,   // 25: weft.shard.v1.SearchRequest.filters:type_name -> weft.shard.v1.Query
-	8,   // 26: weft.shard.v1.SearchRequest.default_fields:type_name -> weft.shard.v1.Fields
-	10,  // 27: weft.shard.v1.SearchRequest.sort:type_name -> weft.shard.v1.SortKey
-	13,  // 28: weft.shard.v1.SearchRequest.after:type_name -> weft.shard.v1.After
-	1,   // 29: weft.shard.v1.SearchRequest.total:type_name -> weft.shard.v1.TotalMode
-	15,  // 30: weft.shard.v1.SearchRequest.stats:type_name -> weft.shard.v1.TermStats
-	18,  // 31: weft.shard.v1.SearchReply.meta:type_name -> weft.shard.v1.Meta
-	7,   // 32: weft.shard.v1.SearchReply.ids:type_name -> weft.shard.v1.Texts
-	12,  // 33: weft.shard.v1.SearchReply.sort:type_name -> weft.shard.v1.SortColumn
-	2,   // 34: weft.shard.v1.SearchReply.total_relation:type_name -> weft.shard.v1.Relation
-	15,  // 35: weft.shard.v1.SearchReply.stats:type_name -> weft.shard.v1.TermStats
-	14,  // 36: weft.shard.v1.StatsRequest.terms:type_name -> weft.shard.v1.TermList
-	9,   // 37: weft.shard.v1.StatsRequest.query:type_name -> weft.shard.v1.Query
-	8,   // 38: weft.shard.v1.StatsRequest.default_fields:type_name -> weft.shard.v1.Fields
-	18,  // 39: weft.shard.v1.StatsReply.meta:type_name -> weft.shard.v1.Meta
-	15,  // 40: weft.shard.v1.StatsReply.stats:type_name -> weft.shard.v1.TermStats
-	9,   // 41: weft.shard.v1.AggregateRequest.query:type_name -> weft.shard.v1.Query
-	9,   // 42: weft.shard.v1.AggregateRequest.filters:type_name -> weft.shard.v1.Query
-	8,   // 43: weft.shard.v1.AggregateRequest.default_fields:type_name -> weft.shard.v1.Fields
-	3,   // 44: weft.shard.v1.AggregateRequest.default_op:type_name -> weft.shard.v1.Operator
-	15,  // 45: weft.shard.v1.AggregateRequest.stats:type_name -> weft.shard.v1.TermStats
-	18,  // 46: weft.shard.v1.AggregateReply.meta:type_name -> weft.shard.v1.Meta
-	32,  // 47: weft.shard.v1.AggregateReply.values:type_name -> weft.shard.v1.FieldValues
-	7,   // 48: weft.shard.v1.FieldValues.texts:type_name -> weft.shard.v1.Texts
-	34,  // 49: weft.shard.v1.KNNRequest.dense:type_name -> weft.shard.v1.DenseVector
-	35,  // 50: weft.shard.v1.KNNRequest.binary:type_name -> weft.shard.v1.BinaryVector
-	36,  // 51: weft.shard.v1.KNNRequest.sparse:type_name -> weft.shard.v1.SparseVector
-	37,  // 52: weft.shard.v1.KNNRequest.combiner:type_name -> weft.shard.v1.Combiner
-	9,   // 53: weft.shard.v1.KNNRequest.filters:type_name -> weft.shard.v1.Query
-	8,   // 54: weft.shard.v1.KNNRequest.default_fields:type_name -> weft.shard.v1.Fields
-	6,   // 55: weft.shard.v1.Combiner.kind:type_name -> weft.shard.v1.Combiner.Kind
-	18,  // 56: weft.shard.v1.KNNReply.meta:type_name -> weft.shard.v1.Meta
-	7,   // 57: weft.shard.v1.KNNReply.ids:type_name -> weft.shard.v1.Texts
-	7,   // 58: weft.shard.v1.IDsReply.ids:type_name -> weft.shard.v1.Texts
-	41,  // 59: weft.shard.v1.IDsReply.end:type_name -> weft.shard.v1.IDsEnd
-	18,  // 60: weft.shard.v1.IDsEnd.meta:type_name -> weft.shard.v1.Meta
-	7,   // 61: weft.shard.v1.ExportRequest.ids:type_name -> weft.shard.v1.Texts
-	7,   // 62: weft.shard.v1.ExportReply.ids:type_name -> weft.shard.v1.Texts
-	7,   // 63: weft.shard.v1.ExportReply.sources:type_name -> weft.shard.v1.Texts
-	44,  // 64: weft.shard.v1.ExportReply.end:type_name -> weft.shard.v1.ExportEnd
-	18,  // 65: weft.shard.v1.ExportEnd.meta:type_name -> weft.shard.v1.Meta
-	7,   // 66: weft.shard.v1.ExportEnd.missing:type_name -> weft.shard.v1.Texts
-	7,   // 67: weft.shard.v1.HasRequest.ids:type_name -> weft.shard.v1.Texts
-	18,  // 68: weft.shard.v1.HasReply.meta:type_name -> weft.shard.v1.Meta
-	7,   // 69: weft.shard.v1.HasReply.missing:type_name -> weft.shard.v1.Texts
-	7,   // 70: weft.shard.v1.DeleteManyRequest.ids:type_name -> weft.shard.v1.Texts
-	18,  // 71: weft.shard.v1.DeleteManyReply.meta:type_name -> weft.shard.v1.Meta
-	18,  // 72: weft.shard.v1.IndexReply.meta:type_name -> weft.shard.v1.Meta
-	51,  // 73: weft.shard.v1.IndexReply.members:type_name -> weft.shard.v1.Members
-	52,  // 74: weft.shard.v1.IndexReply.inferred:type_name -> weft.shard.v1.InferredField
-	18,  // 75: weft.shard.v1.BulkReply.meta:type_name -> weft.shard.v1.Meta
-	51,  // 76: weft.shard.v1.BulkReply.members:type_name -> weft.shard.v1.Members
-	55,  // 77: weft.shard.v1.BulkReply.errors:type_name -> weft.shard.v1.DocFailure
-	52,  // 78: weft.shard.v1.BulkReply.inferred:type_name -> weft.shard.v1.InferredField
-	62,  // 79: weft.shard.v1.Query.Range.min:type_name -> weft.shard.v1.Query.Bound
-	62,  // 80: weft.shard.v1.Query.Range.max:type_name -> weft.shard.v1.Query.Bound
-	7,   // 81: weft.shard.v1.Query.Terms.values:type_name -> weft.shard.v1.Texts
-	9,   // 82: weft.shard.v1.Query.Bool.must:type_name -> weft.shard.v1.Query
-	9,   // 83: weft.shard.v1.Query.Bool.should:type_name -> weft.shard.v1.Query
-	9,   // 84: weft.shard.v1.Query.Bool.must_not:type_name -> weft.shard.v1.Query
-	9,   // 85: weft.shard.v1.Query.Bool.filter:type_name -> weft.shard.v1.Query
-	9,   // 86: weft.shard.v1.Query.Boost.query:type_name -> weft.shard.v1.Query
-	19,  // 87: weft.shard.v1.Shard.Ping:input_type -> weft.shard.v1.PingRequest
-	21,  // 88: weft.shard.v1.Shard.Info:input_type -> weft.shard.v1.InfoRequest
-	24,  // 89: weft.shard.v1.Shard.Docs:input_type -> weft.shard.v1.DocsRequest
-	26,  // 90: weft.shard.v1.Shard.Search:input_type -> weft.shard.v1.SearchRequest
-	28,  // 91: weft.shard.v1.Shard.Stats:input_type -> weft.shard.v1.StatsRequest
-	30,  // 92: weft.shard.v1.Shard.Aggregate:input_type -> weft.shard.v1.AggregateRequest
-	33,  // 93: weft.shard.v1.Shard.KNN:input_type -> weft.shard.v1.KNNRequest
-	39,  // 94: weft.shard.v1.Shard.IDs:input_type -> weft.shard.v1.IDsRequest
-	42,  // 95: weft.shard.v1.Shard.Export:input_type -> weft.shard.v1.ExportRequest
-	45,  // 96: weft.shard.v1.Shard.Has:input_type -> weft.shard.v1.HasRequest
-	47,  // 97: weft.shard.v1.Shard.DeleteMany:input_type -> weft.shard.v1.DeleteManyRequest
-	49,  // 98: weft.shard.v1.Shard.Index:input_type -> weft.shard.v1.IndexRequest
-	53,  // 99: weft.shard.v1.Shard.Bulk:input_type -> weft.shard.v1.BulkRequest
-	20,  // 100: weft.shard.v1.Shard.Ping:output_type -> weft.shard.v1.PingReply
-	22,  // 101: weft.shard.v1.Shard.Info:output_type -> weft.shard.v1.InfoReply
-	25,  // 102: weft.shard.v1.Shard.Docs:output_type -> weft.shard.v1.DocsReply
-	27,  // 103: weft.shard.v1.Shard.Search:output_type -> weft.shard.v1.SearchReply
-	29,  // 104: weft.shard.v1.Shard.Stats:output_type -> weft.shard.v1.StatsReply
-	31,  // 105: weft.shard.v1.Shard.Aggregate:output_type -> weft.shard.v1.AggregateReply
-	38,  // 106: weft.shard.v1.Shard.KNN:output_type -> weft.shard.v1.KNNReply
-	40,  // 107: weft.shard.v1.Shard.IDs:output_type -> weft.shard.v1.IDsReply
-	43,  // 108: weft.shard.v1.Shard.Export:output_type -> weft.shard.v1.ExportReply
-	46,  // 109: weft.shard.v1.Shard.Has:output_type -> weft.shard.v1.HasReply
-	48,  // 110: weft.shard.v1.Shard.DeleteMany:output_type -> weft.shard.v1.DeleteManyReply
-	50,  // 111: weft.shard.v1.Shard.Index:output_type -> weft.shard.v1.IndexReply
-	54,  // 112: weft.shard.v1.Shard.Bulk:output_type -> weft.shard.v1.BulkReply
-	100, // [100:113] is the sub-list for method output_type
-	87,  // [87:100] is the sub-list for method input_type
-	87,  // [87:87] is the sub-list for extension type_name
-	87,  // [87:87] is the sub-list for extension extendee
-	0,   // [0:87] is the sub-list for field type_name
+	11,  // 13: weft.shard.v1.SortColumn.texts:type_name -> weft.shard.v1.Texts
+	15,  // 14: weft.shard.v1.After.values:type_name -> weft.shard.v1.SortValue
+	11,  // 15: weft.shard.v1.TermList.fields:type_name -> weft.shard.v1.Texts
+	11,  // 16: weft.shard.v1.TermList.texts:type_name -> weft.shard.v1.Texts
+	11,  // 17: weft.shard.v1.TermStats.fields:type_name -> weft.shard.v1.Texts
+	18,  // 18: weft.shard.v1.TermStats.terms:type_name -> weft.shard.v1.TermList
+	20,  // 19: weft.shard.v1.Meta.snapshot:type_name -> weft.shard.v1.Snapshot
+	21,  // 20: weft.shard.v1.Meta.timings:type_name -> weft.shard.v1.Timing
+	25,  // 21: weft.shard.v1.Meta.below:type_name -> weft.shard.v1.Below
+	24,  // 22: weft.shard.v1.View.owned:type_name -> weft.shard.v1.Shares
+	11,  // 23: weft.shard.v1.Below.addresses:type_name -> weft.shard.v1.Texts
+	22,  // 24: weft.shard.v1.InfoReply.meta:type_name -> weft.shard.v1.Meta
+	30,  // 25: weft.shard.v1.InfoReply.index:type_name -> weft.shard.v1.IndexInfo
+	23,  // 26: weft.shard.v1.DocsRequest.view:type_name -> weft.shard.v1.View
+	22,  // 27: weft.shard.v1.DocsReply.meta:type_name -> weft.shard.v1.Meta
+	13,  // 28: weft.shard.v1.SearchRequest.query:type_name -> weft.shard.v1.Query
+	13,  // 29: weft.shard.v1.SearchRequest.filters:type_name -> weft.shard.v1.Query
+	12,  // 30: weft.shard.v1.SearchRequest.default_fields:type_name -> weft.shard.v1.Fields
+	14,  // 31: weft.shard.v1.SearchRequest.sort:type_name -> weft.shard.v1.SortKey
+	17,  // 32: weft.shard.v1.SearchRequest.after:type_name -> weft.shard.v1.After
+	3,   // 33: weft.shard.v1.SearchRequest.total:type_name -> weft.shard.v1.TotalMode
+	19,  // 34: weft.shard.v1.SearchRequest.stats:type_name -> weft.shard.v1.TermStats
+	23,  // 35: weft.shard.v1.SearchRequest.view:type_name -> weft.shard.v1.View
+	34,  // 36: weft.shard.v1.SearchRequest.show:type_name -> weft.shard.v1.Show
+	12,  // 37: weft.shard.v1.Show.fields:type_name -> weft.shard.v1.Fields
+	35,  // 38: weft.shard.v1.Show.highlight:type_name -> weft.shard.v1.Highlight
+	11,  // 39: weft.shard.v1.Shown.sources:type_name -> weft.shard.v1.Texts
+	11,  // 40: weft.shard.v1.Shown.highlights:type_name -> weft.shard.v1.Texts
+	11,  // 41: weft.shard.v1.Shown.lexical:type_name -> weft.shard.v1.Texts
+	11,  // 42: weft.shard.v1.Shown.vectors:type_name -> weft.shard.v1.Texts
+	22,  // 43: weft.shard.v1.SearchReply.meta:type_name -> weft.shard.v1.Meta
+	11,  // 44: weft.shard.v1.SearchReply.ids:type_name -> weft.shard.v1.Texts
+	16,  // 45: weft.shard.v1.SearchReply.sort:type_name -> weft.shard.v1.SortColumn
+	4,   // 46: weft.shard.v1.SearchReply.total_relation:type_name -> weft.shard.v1.Relation
+	19,  // 47: weft.shard.v1.SearchReply.stats:type_name -> weft.shard.v1.TermStats
+	19,  // 48: weft.shard.v1.SearchReply.local_stats:type_name -> weft.shard.v1.TermStats
+	36,  // 49: weft.shard.v1.SearchReply.shown:type_name -> weft.shard.v1.Shown
+	18,  // 50: weft.shard.v1.StatsRequest.terms:type_name -> weft.shard.v1.TermList
+	13,  // 51: weft.shard.v1.StatsRequest.query:type_name -> weft.shard.v1.Query
+	12,  // 52: weft.shard.v1.StatsRequest.default_fields:type_name -> weft.shard.v1.Fields
+	23,  // 53: weft.shard.v1.StatsRequest.view:type_name -> weft.shard.v1.View
+	22,  // 54: weft.shard.v1.StatsReply.meta:type_name -> weft.shard.v1.Meta
+	19,  // 55: weft.shard.v1.StatsReply.stats:type_name -> weft.shard.v1.TermStats
+	13,  // 56: weft.shard.v1.AggregateRequest.query:type_name -> weft.shard.v1.Query
+	13,  // 57: weft.shard.v1.AggregateRequest.filters:type_name -> weft.shard.v1.Query
+	12,  // 58: weft.shard.v1.AggregateRequest.default_fields:type_name -> weft.shard.v1.Fields
+	6,   // 59: weft.shard.v1.AggregateRequest.default_op:type_name -> weft.shard.v1.Operator
+	19,  // 60: weft.shard.v1.AggregateRequest.stats:type_name -> weft.shard.v1.TermStats
+	23,  // 61: weft.shard.v1.AggregateRequest.view:type_name -> weft.shard.v1.View
+	22,  // 62: weft.shard.v1.AggregateReply.meta:type_name -> weft.shard.v1.Meta
+	42,  // 63: weft.shard.v1.AggregateReply.values:type_name -> weft.shard.v1.FieldValues
+	11,  // 64: weft.shard.v1.FieldValues.texts:type_name -> weft.shard.v1.Texts
+	44,  // 65: weft.shard.v1.KNNRequest.dense:type_name -> weft.shard.v1.DenseVector
+	45,  // 66: weft.shard.v1.KNNRequest.binary:type_name -> weft.shard.v1.BinaryVector
+	46,  // 67: weft.shard.v1.KNNRequest.sparse:type_name -> weft.shard.v1.SparseVector
+	47,  // 68: weft.shard.v1.KNNRequest.combiner:type_name -> weft.shard.v1.Combiner
+	13,  // 69: weft.shard.v1.KNNRequest.filters:type_name -> weft.shard.v1.Query
+	12,  // 70: weft.shard.v1.KNNRequest.default_fields:type_name -> weft.shard.v1.Fields
+	23,  // 71: weft.shard.v1.KNNRequest.view:type_name -> weft.shard.v1.View
+	10,  // 72: weft.shard.v1.Combiner.kind:type_name -> weft.shard.v1.Combiner.Kind
+	22,  // 73: weft.shard.v1.KNNReply.meta:type_name -> weft.shard.v1.Meta
+	11,  // 74: weft.shard.v1.KNNReply.ids:type_name -> weft.shard.v1.Texts
+	23,  // 75: weft.shard.v1.IDsRequest.view:type_name -> weft.shard.v1.View
+	11,  // 76: weft.shard.v1.IDsReply.ids:type_name -> weft.shard.v1.Texts
+	51,  // 77: weft.shard.v1.IDsReply.end:type_name -> weft.shard.v1.IDsEnd
+	22,  // 78: weft.shard.v1.IDsEnd.meta:type_name -> weft.shard.v1.Meta
+	11,  // 79: weft.shard.v1.ExportRequest.ids:type_name -> weft.shard.v1.Texts
+	23,  // 80: weft.shard.v1.ExportRequest.view:type_name -> weft.shard.v1.View
+	11,  // 81: weft.shard.v1.ExportReply.ids:type_name -> weft.shard.v1.Texts
+	11,  // 82: weft.shard.v1.ExportReply.sources:type_name -> weft.shard.v1.Texts
+	54,  // 83: weft.shard.v1.ExportReply.end:type_name -> weft.shard.v1.ExportEnd
+	22,  // 84: weft.shard.v1.ExportEnd.meta:type_name -> weft.shard.v1.Meta
+	11,  // 85: weft.shard.v1.ExportEnd.missing:type_name -> weft.shard.v1.Texts
+	11,  // 86: weft.shard.v1.HasRequest.ids:type_name -> weft.shard.v1.Texts
+	23,  // 87: weft.shard.v1.HasRequest.view:type_name -> weft.shard.v1.View
+	22,  // 88: weft.shard.v1.HasReply.meta:type_name -> weft.shard.v1.Meta
+	11,  // 89: weft.shard.v1.HasReply.missing:type_name -> weft.shard.v1.Texts
+	11,  // 90: weft.shard.v1.DeleteManyRequest.ids:type_name -> weft.shard.v1.Texts
+	23,  // 91: weft.shard.v1.DeleteManyRequest.view:type_name -> weft.shard.v1.View
+	22,  // 92: weft.shard.v1.DeleteManyReply.meta:type_name -> weft.shard.v1.Meta
+	23,  // 93: weft.shard.v1.IndexRequest.view:type_name -> weft.shard.v1.View
+	22,  // 94: weft.shard.v1.IndexReply.meta:type_name -> weft.shard.v1.Meta
+	61,  // 95: weft.shard.v1.IndexReply.members:type_name -> weft.shard.v1.Members
+	62,  // 96: weft.shard.v1.IndexReply.inferred:type_name -> weft.shard.v1.InferredField
+	23,  // 97: weft.shard.v1.BulkRequest.view:type_name -> weft.shard.v1.View
+	22,  // 98: weft.shard.v1.BulkReply.meta:type_name -> weft.shard.v1.Meta
+	61,  // 99: weft.shard.v1.BulkReply.members:type_name -> weft.shard.v1.Members
+	65,  // 100: weft.shard.v1.BulkReply.errors:type_name -> weft.shard.v1.DocFailure
+	62,  // 101: weft.shard.v1.BulkReply.inferred:type_name -> weft.shard.v1.InferredField
+	23,  // 102: weft.shard.v1.FetchRequest.view:type_name -> weft.shard.v1.View
+	11,  // 103: weft.shard.v1.FetchRequest.ids:type_name -> weft.shard.v1.Texts
+	34,  // 104: weft.shard.v1.FetchRequest.show:type_name -> weft.shard.v1.Show
+	13,  // 105: weft.shard.v1.FetchRequest.query:type_name -> weft.shard.v1.Query
+	13,  // 106: weft.shard.v1.FetchRequest.filters:type_name -> weft.shard.v1.Query
+	12,  // 107: weft.shard.v1.FetchRequest.default_fields:type_name -> weft.shard.v1.Fields
+	19,  // 108: weft.shard.v1.FetchRequest.stats:type_name -> weft.shard.v1.TermStats
+	43,  // 109: weft.shard.v1.FetchRequest.knn:type_name -> weft.shard.v1.KNNRequest
+	36,  // 110: weft.shard.v1.FetchReply.docs:type_name -> weft.shard.v1.Shown
+	68,  // 111: weft.shard.v1.FetchReply.end:type_name -> weft.shard.v1.FetchEnd
+	22,  // 112: weft.shard.v1.FetchEnd.meta:type_name -> weft.shard.v1.Meta
+	22,  // 113: weft.shard.v1.IndexesReply.meta:type_name -> weft.shard.v1.Meta
+	30,  // 114: weft.shard.v1.IndexesReply.indexes:type_name -> weft.shard.v1.IndexInfo
+	22,  // 115: weft.shard.v1.PutIndexReply.meta:type_name -> weft.shard.v1.Meta
+	30,  // 116: weft.shard.v1.PutIndexReply.info:type_name -> weft.shard.v1.IndexInfo
+	22,  // 117: weft.shard.v1.DropIndexReply.meta:type_name -> weft.shard.v1.Meta
+	30,  // 118: weft.shard.v1.DropIndexReply.info:type_name -> weft.shard.v1.IndexInfo
+	23,  // 119: weft.shard.v1.SumsRequest.view:type_name -> weft.shard.v1.View
+	11,  // 120: weft.shard.v1.SumsRequest.ids:type_name -> weft.shard.v1.Texts
+	75,  // 121: weft.shard.v1.SumsRequest.range:type_name -> weft.shard.v1.HashRange
+	22,  // 122: weft.shard.v1.SumsReply.meta:type_name -> weft.shard.v1.Meta
+	11,  // 123: weft.shard.v1.SumsReply.ids:type_name -> weft.shard.v1.Texts
+	23,  // 124: weft.shard.v1.DigestRequest.view:type_name -> weft.shard.v1.View
+	22,  // 125: weft.shard.v1.DigestReply.meta:type_name -> weft.shard.v1.Meta
+	23,  // 126: weft.shard.v1.SyncRequest.view:type_name -> weft.shard.v1.View
+	11,  // 127: weft.shard.v1.SyncRequest.ids:type_name -> weft.shard.v1.Texts
+	11,  // 128: weft.shard.v1.SyncRequest.bodies:type_name -> weft.shard.v1.Texts
+	22,  // 129: weft.shard.v1.SyncReply.meta:type_name -> weft.shard.v1.Meta
+	85,  // 130: weft.shard.v1.SyncReply.problems:type_name -> weft.shard.v1.Problem
+	91,  // 131: weft.shard.v1.Query.Range.min:type_name -> weft.shard.v1.Query.Bound
+	91,  // 132: weft.shard.v1.Query.Range.max:type_name -> weft.shard.v1.Query.Bound
+	11,  // 133: weft.shard.v1.Query.Terms.values:type_name -> weft.shard.v1.Texts
+	13,  // 134: weft.shard.v1.Query.Bool.must:type_name -> weft.shard.v1.Query
+	13,  // 135: weft.shard.v1.Query.Bool.should:type_name -> weft.shard.v1.Query
+	13,  // 136: weft.shard.v1.Query.Bool.must_not:type_name -> weft.shard.v1.Query
+	13,  // 137: weft.shard.v1.Query.Bool.filter:type_name -> weft.shard.v1.Query
+	13,  // 138: weft.shard.v1.Query.Boost.query:type_name -> weft.shard.v1.Query
+	26,  // 139: weft.shard.v1.Shard.Ping:input_type -> weft.shard.v1.PingRequest
+	28,  // 140: weft.shard.v1.Shard.Info:input_type -> weft.shard.v1.InfoRequest
+	31,  // 141: weft.shard.v1.Shard.Docs:input_type -> weft.shard.v1.DocsRequest
+	33,  // 142: weft.shard.v1.Shard.Search:input_type -> weft.shard.v1.SearchRequest
+	38,  // 143: weft.shard.v1.Shard.Stats:input_type -> weft.shard.v1.StatsRequest
+	40,  // 144: weft.shard.v1.Shard.Aggregate:input_type -> weft.shard.v1.AggregateRequest
+	43,  // 145: weft.shard.v1.Shard.KNN:input_type -> weft.shard.v1.KNNRequest
+	49,  // 146: weft.shard.v1.Shard.IDs:input_type -> weft.shard.v1.IDsRequest
+	52,  // 147: weft.shard.v1.Shard.Export:input_type -> weft.shard.v1.ExportRequest
+	55,  // 148: weft.shard.v1.Shard.Has:input_type -> weft.shard.v1.HasRequest
+	57,  // 149: weft.shard.v1.Shard.DeleteMany:input_type -> weft.shard.v1.DeleteManyRequest
+	59,  // 150: weft.shard.v1.Shard.Index:input_type -> weft.shard.v1.IndexRequest
+	63,  // 151: weft.shard.v1.Shard.Bulk:input_type -> weft.shard.v1.BulkRequest
+	66,  // 152: weft.shard.v1.Shard.Fetch:input_type -> weft.shard.v1.FetchRequest
+	69,  // 153: weft.shard.v1.Shard.Indexes:input_type -> weft.shard.v1.IndexesRequest
+	71,  // 154: weft.shard.v1.Shard.PutIndex:input_type -> weft.shard.v1.PutIndexRequest
+	73,  // 155: weft.shard.v1.Shard.DropIndex:input_type -> weft.shard.v1.DropIndexRequest
+	76,  // 156: weft.shard.v1.Shard.Sums:input_type -> weft.shard.v1.SumsRequest
+	78,  // 157: weft.shard.v1.Shard.Digest:input_type -> weft.shard.v1.DigestRequest
+	80,  // 158: weft.shard.v1.Shard.Sync:input_type -> weft.shard.v1.SyncRequest
+	82,  // 159: weft.shard.v1.Shard.Place:input_type -> weft.shard.v1.PlaceRequest
+	83,  // 160: weft.shard.v1.Shard.Placed:input_type -> weft.shard.v1.PlacedRequest
+	27,  // 161: weft.shard.v1.Shard.Ping:output_type -> weft.shard.v1.PingReply
+	29,  // 162: weft.shard.v1.Shard.Info:output_type -> weft.shard.v1.InfoReply
+	32,  // 163: weft.shard.v1.Shard.Docs:output_type -> weft.shard.v1.DocsReply
+	37,  // 164: weft.shard.v1.Shard.Search:output_type -> weft.shard.v1.SearchReply
+	39,  // 165: weft.shard.v1.Shard.Stats:output_type -> weft.shard.v1.StatsReply
+	41,  // 166: weft.shard.v1.Shard.Aggregate:output_type -> weft.shard.v1.AggregateReply
+	48,  // 167: weft.shard.v1.Shard.KNN:output_type -> weft.shard.v1.KNNReply
+	50,  // 168: weft.shard.v1.Shard.IDs:output_type -> weft.shard.v1.IDsReply
+	53,  // 169: weft.shard.v1.Shard.Export:output_type -> weft.shard.v1.ExportReply
+	56,  // 170: weft.shard.v1.Shard.Has:output_type -> weft.shard.v1.HasReply
+	58,  // 171: weft.shard.v1.Shard.DeleteMany:output_type -> weft.shard.v1.DeleteManyReply
+	60,  // 172: weft.shard.v1.Shard.Index:output_type -> weft.shard.v1.IndexReply
+	64,  // 173: weft.shard.v1.Shard.Bulk:output_type -> weft.shard.v1.BulkReply
+	67,  // 174: weft.shard.v1.Shard.Fetch:output_type -> weft.shard.v1.FetchReply
+	70,  // 175: weft.shard.v1.Shard.Indexes:output_type -> weft.shard.v1.IndexesReply
+	72,  // 176: weft.shard.v1.Shard.PutIndex:output_type -> weft.shard.v1.PutIndexReply
+	74,  // 177: weft.shard.v1.Shard.DropIndex:output_type -> weft.shard.v1.DropIndexReply
+	77,  // 178: weft.shard.v1.Shard.Sums:output_type -> weft.shard.v1.SumsReply
+	79,  // 179: weft.shard.v1.Shard.Digest:output_type -> weft.shard.v1.DigestReply
+	81,  // 180: weft.shard.v1.Shard.Sync:output_type -> weft.shard.v1.SyncReply
+	84,  // 181: weft.shard.v1.Shard.Place:output_type -> weft.shard.v1.PlaceReply
+	84,  // 182: weft.shard.v1.Shard.Placed:output_type -> weft.shard.v1.PlaceReply
+	161, // [161:183] is the sub-list for method output_type
+	139, // [139:161] is the sub-list for method input_type
+	139, // [139:139] is the sub-list for extension type_name
+	139, // [139:139] is the sub-list for extension extendee
+	0,   // [0:139] is the sub-list for field type_name
 }
 
 func init() { file_shard_v1_shard_proto_init() }
@@ -5121,19 +7384,19 @@ func file_shard_v1_shard_proto_init() {
 		(*Query_Bool_)(nil),
 		(*Query_Boost_)(nil),
 	}
-	file_shard_v1_shard_proto_msgTypes[26].OneofWrappers = []any{
+	file_shard_v1_shard_proto_msgTypes[32].OneofWrappers = []any{
 		(*KNNRequest_Dense)(nil),
 		(*KNNRequest_Binary)(nil),
 		(*KNNRequest_Sparse)(nil),
 	}
-	file_shard_v1_shard_proto_msgTypes[49].OneofWrappers = []any{}
+	file_shard_v1_shard_proto_msgTypes[74].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shard_v1_shard_proto_rawDesc), len(file_shard_v1_shard_proto_rawDesc)),
-			NumEnums:      7,
-			NumMessages:   61,
+			NumEnums:      11,
+			NumMessages:   86,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

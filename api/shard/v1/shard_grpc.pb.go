@@ -44,6 +44,15 @@ const (
 	Shard_DeleteMany_FullMethodName = "/weft.shard.v1.Shard/DeleteMany"
 	Shard_Index_FullMethodName      = "/weft.shard.v1.Shard/Index"
 	Shard_Bulk_FullMethodName       = "/weft.shard.v1.Shard/Bulk"
+	Shard_Fetch_FullMethodName      = "/weft.shard.v1.Shard/Fetch"
+	Shard_Indexes_FullMethodName    = "/weft.shard.v1.Shard/Indexes"
+	Shard_PutIndex_FullMethodName   = "/weft.shard.v1.Shard/PutIndex"
+	Shard_DropIndex_FullMethodName  = "/weft.shard.v1.Shard/DropIndex"
+	Shard_Sums_FullMethodName       = "/weft.shard.v1.Shard/Sums"
+	Shard_Digest_FullMethodName     = "/weft.shard.v1.Shard/Digest"
+	Shard_Sync_FullMethodName       = "/weft.shard.v1.Shard/Sync"
+	Shard_Place_FullMethodName      = "/weft.shard.v1.Shard/Place"
+	Shard_Placed_FullMethodName     = "/weft.shard.v1.Shard/Placed"
 )
 
 // ShardClient is the client API for Shard service.
@@ -88,6 +97,27 @@ type ShardClient interface {
 	// Bulk writes the documents of a stream. The node takes messages only as it applies them. A stream that the caller cancels, instead
 	// of closing its side, ends with an error; documents before may have been applied.
 	Bulk(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[BulkRequest, BulkReply], error)
+	// Fetch shows chosen documents: sources, highlighted fragments, explanations. The last message has `end`; a stream that ends without
+	// it is not whole. What all messages show has at most the size of one reply together, else the call is refused with reply_too_large.
+	Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchReply], error)
+	// Indexes lists the indexes by name.
+	Indexes(ctx context.Context, in *IndexesRequest, opts ...grpc.CallOption) (*IndexesReply, error)
+	// PutIndex makes an index, or adds the fields of a schema that it lacks to one that is there. Repeating it is harmless.
+	PutIndex(ctx context.Context, in *PutIndexRequest, opts ...grpc.CallOption) (*PutIndexReply, error)
+	// DropIndex deletes an index.
+	DropIndex(ctx context.Context, in *DropIndexRequest, opts ...grpc.CallOption) (*DropIndexReply, error)
+	// Sums gives the checksums of documents by id, or of those in a range of hashes.
+	Sums(ctx context.Context, in *SumsRequest, opts ...grpc.CallOption) (*SumsReply, error)
+	// Digest gives one checksum for each of many equal ranges of hashes.
+	Digest(ctx context.Context, in *DigestRequest, opts ...grpc.CallOption) (*DigestReply, error)
+	// Sync puts or deletes documents, each only if what is there has the checksum that its caller last saw. What is applied is durable
+	// and visible when the reply comes.
+	Sync(ctx context.Context, in *SyncRequest, opts ...grpc.CallOption) (*SyncReply, error)
+	// Place gives the node the shard map that it is part of. From then on calls with a lower epoch are refused with stale_map; so are a map
+	// with a lower epoch, and another map with the same one.
+	Place(ctx context.Context, in *PlaceRequest, opts ...grpc.CallOption) (*PlaceReply, error)
+	// Placed tells which map the node was given last.
+	Placed(ctx context.Context, in *PlacedRequest, opts ...grpc.CallOption) (*PlaceReply, error)
 }
 
 type shardClient struct {
@@ -249,6 +279,105 @@ func (c *shardClient) Bulk(ctx context.Context, opts ...grpc.CallOption) (grpc.C
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Shard_BulkClient = grpc.ClientStreamingClient[BulkRequest, BulkReply]
 
+func (c *shardClient) Fetch(ctx context.Context, in *FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Shard_ServiceDesc.Streams[3], Shard_Fetch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FetchRequest, FetchReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Shard_FetchClient = grpc.ServerStreamingClient[FetchReply]
+
+func (c *shardClient) Indexes(ctx context.Context, in *IndexesRequest, opts ...grpc.CallOption) (*IndexesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(IndexesReply)
+	err := c.cc.Invoke(ctx, Shard_Indexes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *shardClient) PutIndex(ctx context.Context, in *PutIndexRequest, opts ...grpc.CallOption) (*PutIndexReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PutIndexReply)
+	err := c.cc.Invoke(ctx, Shard_PutIndex_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *shardClient) DropIndex(ctx context.Context, in *DropIndexRequest, opts ...grpc.CallOption) (*DropIndexReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DropIndexReply)
+	err := c.cc.Invoke(ctx, Shard_DropIndex_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *shardClient) Sums(ctx context.Context, in *SumsRequest, opts ...grpc.CallOption) (*SumsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SumsReply)
+	err := c.cc.Invoke(ctx, Shard_Sums_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *shardClient) Digest(ctx context.Context, in *DigestRequest, opts ...grpc.CallOption) (*DigestReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DigestReply)
+	err := c.cc.Invoke(ctx, Shard_Digest_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *shardClient) Sync(ctx context.Context, in *SyncRequest, opts ...grpc.CallOption) (*SyncReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SyncReply)
+	err := c.cc.Invoke(ctx, Shard_Sync_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *shardClient) Place(ctx context.Context, in *PlaceRequest, opts ...grpc.CallOption) (*PlaceReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PlaceReply)
+	err := c.cc.Invoke(ctx, Shard_Place_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *shardClient) Placed(ctx context.Context, in *PlacedRequest, opts ...grpc.CallOption) (*PlaceReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PlaceReply)
+	err := c.cc.Invoke(ctx, Shard_Placed_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ShardServer is the server API for Shard service.
 // All implementations must embed UnimplementedShardServer
 // for forward compatibility.
@@ -291,6 +420,27 @@ type ShardServer interface {
 	// Bulk writes the documents of a stream. The node takes messages only as it applies them. A stream that the caller cancels, instead
 	// of closing its side, ends with an error; documents before may have been applied.
 	Bulk(grpc.ClientStreamingServer[BulkRequest, BulkReply]) error
+	// Fetch shows chosen documents: sources, highlighted fragments, explanations. The last message has `end`; a stream that ends without
+	// it is not whole. What all messages show has at most the size of one reply together, else the call is refused with reply_too_large.
+	Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchReply]) error
+	// Indexes lists the indexes by name.
+	Indexes(context.Context, *IndexesRequest) (*IndexesReply, error)
+	// PutIndex makes an index, or adds the fields of a schema that it lacks to one that is there. Repeating it is harmless.
+	PutIndex(context.Context, *PutIndexRequest) (*PutIndexReply, error)
+	// DropIndex deletes an index.
+	DropIndex(context.Context, *DropIndexRequest) (*DropIndexReply, error)
+	// Sums gives the checksums of documents by id, or of those in a range of hashes.
+	Sums(context.Context, *SumsRequest) (*SumsReply, error)
+	// Digest gives one checksum for each of many equal ranges of hashes.
+	Digest(context.Context, *DigestRequest) (*DigestReply, error)
+	// Sync puts or deletes documents, each only if what is there has the checksum that its caller last saw. What is applied is durable
+	// and visible when the reply comes.
+	Sync(context.Context, *SyncRequest) (*SyncReply, error)
+	// Place gives the node the shard map that it is part of. From then on calls with a lower epoch are refused with stale_map; so are a map
+	// with a lower epoch, and another map with the same one.
+	Place(context.Context, *PlaceRequest) (*PlaceReply, error)
+	// Placed tells which map the node was given last.
+	Placed(context.Context, *PlacedRequest) (*PlaceReply, error)
 	mustEmbedUnimplementedShardServer()
 }
 
@@ -339,6 +489,33 @@ func (UnimplementedShardServer) Index(context.Context, *IndexRequest) (*IndexRep
 }
 func (UnimplementedShardServer) Bulk(grpc.ClientStreamingServer[BulkRequest, BulkReply]) error {
 	return status.Error(codes.Unimplemented, "method Bulk not implemented")
+}
+func (UnimplementedShardServer) Fetch(*FetchRequest, grpc.ServerStreamingServer[FetchReply]) error {
+	return status.Error(codes.Unimplemented, "method Fetch not implemented")
+}
+func (UnimplementedShardServer) Indexes(context.Context, *IndexesRequest) (*IndexesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Indexes not implemented")
+}
+func (UnimplementedShardServer) PutIndex(context.Context, *PutIndexRequest) (*PutIndexReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method PutIndex not implemented")
+}
+func (UnimplementedShardServer) DropIndex(context.Context, *DropIndexRequest) (*DropIndexReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method DropIndex not implemented")
+}
+func (UnimplementedShardServer) Sums(context.Context, *SumsRequest) (*SumsReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Sums not implemented")
+}
+func (UnimplementedShardServer) Digest(context.Context, *DigestRequest) (*DigestReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Digest not implemented")
+}
+func (UnimplementedShardServer) Sync(context.Context, *SyncRequest) (*SyncReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Sync not implemented")
+}
+func (UnimplementedShardServer) Place(context.Context, *PlaceRequest) (*PlaceReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Place not implemented")
+}
+func (UnimplementedShardServer) Placed(context.Context, *PlacedRequest) (*PlaceReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Placed not implemented")
 }
 func (UnimplementedShardServer) mustEmbedUnimplementedShardServer() {}
 func (UnimplementedShardServer) testEmbeddedByValue()               {}
@@ -570,6 +747,161 @@ func _Shard_Bulk_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Shard_BulkServer = grpc.ClientStreamingServer[BulkRequest, BulkReply]
 
+func _Shard_Fetch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FetchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ShardServer).Fetch(m, &grpc.GenericServerStream[FetchRequest, FetchReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Shard_FetchServer = grpc.ServerStreamingServer[FetchReply]
+
+func _Shard_Indexes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(IndexesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardServer).Indexes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shard_Indexes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardServer).Indexes(ctx, req.(*IndexesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Shard_PutIndex_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PutIndexRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardServer).PutIndex(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shard_PutIndex_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardServer).PutIndex(ctx, req.(*PutIndexRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Shard_DropIndex_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DropIndexRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardServer).DropIndex(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shard_DropIndex_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardServer).DropIndex(ctx, req.(*DropIndexRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Shard_Sums_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SumsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardServer).Sums(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shard_Sums_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardServer).Sums(ctx, req.(*SumsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Shard_Digest_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DigestRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardServer).Digest(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shard_Digest_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardServer).Digest(ctx, req.(*DigestRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Shard_Sync_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SyncRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardServer).Sync(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shard_Sync_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardServer).Sync(ctx, req.(*SyncRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Shard_Place_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PlaceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardServer).Place(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shard_Place_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardServer).Place(ctx, req.(*PlaceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Shard_Placed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PlacedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardServer).Placed(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shard_Placed_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardServer).Placed(ctx, req.(*PlacedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Shard_ServiceDesc is the grpc.ServiceDesc for Shard service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -617,6 +949,38 @@ var Shard_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Index",
 			Handler:    _Shard_Index_Handler,
 		},
+		{
+			MethodName: "Indexes",
+			Handler:    _Shard_Indexes_Handler,
+		},
+		{
+			MethodName: "PutIndex",
+			Handler:    _Shard_PutIndex_Handler,
+		},
+		{
+			MethodName: "DropIndex",
+			Handler:    _Shard_DropIndex_Handler,
+		},
+		{
+			MethodName: "Sums",
+			Handler:    _Shard_Sums_Handler,
+		},
+		{
+			MethodName: "Digest",
+			Handler:    _Shard_Digest_Handler,
+		},
+		{
+			MethodName: "Sync",
+			Handler:    _Shard_Sync_Handler,
+		},
+		{
+			MethodName: "Place",
+			Handler:    _Shard_Place_Handler,
+		},
+		{
+			MethodName: "Placed",
+			Handler:    _Shard_Placed_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -633,6 +997,11 @@ var Shard_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Bulk",
 			Handler:       _Shard_Bulk_Handler,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Fetch",
+			Handler:       _Shard_Fetch_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "shard/v1/shard.proto",

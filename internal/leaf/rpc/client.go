@@ -73,7 +73,7 @@ type Client struct {
 	closed  atomic.Bool
 }
 
-var _ leaf.Leaf = (*Client)(nil)
+var _ leaf.Member = (*Client)(nil)
 
 // Dial returns a client of the node at an address, host:port. It connects in the background: a node that is not there shows in calls.
 func Dial(address string, o Options) (*Client, error) {
@@ -226,6 +226,14 @@ func (c *Client) failed(ctx context.Context, m method, a *attempt, err error) er
 	return e
 }
 
+// whole is the end of a call whose reply has come: r, or the error of a reply that makes no sense.
+func whole[R any](c *Client, m method, r *R, err error) (*R, error) {
+	if err != nil {
+		return nil, c.unreadable(m, err)
+	}
+	return r, nil
+}
+
 // unreadable is the error of a reply that came and makes no sense.
 func (c *Client) unreadable(m method, err error) error {
 	if err == nil {
@@ -245,20 +253,28 @@ func (c *Client) Ping(ctx context.Context) (*leaf.PingReply, error) {
 
 // Info implements leaf.Leaf.
 func (c *Client) Info(ctx context.Context, req *leaf.InfoRequest) (*leaf.InfoReply, error) {
+	m := method{name: "Info"}
 	var reply pb.InfoReply
-	if err := c.unary(ctx, method{name: "Info"}, &pb.InfoRequest{Index: req.Index}, &reply); err != nil {
+	if err := c.unary(ctx, m, &pb.InfoRequest{Index: req.Index}, &reply); err != nil {
 		return nil, err
 	}
-	return unpackInfo(&reply), nil
+	r, err := unpackInfo(&reply)
+	return whole(c, m, r, err)
 }
 
 // Docs implements leaf.Leaf.
 func (c *Client) Docs(ctx context.Context, req *leaf.DocsRequest) (*leaf.DocsReply, error) {
-	var reply pb.DocsReply
-	if err := c.unary(ctx, method{name: "Docs"}, &pb.DocsRequest{Index: req.Index}, &reply); err != nil {
+	m := method{name: "Docs"}
+	out, err := packDocs(req)
+	if err != nil {
 		return nil, err
 	}
-	return &leaf.DocsReply{Meta: unpackMeta(reply.Meta), Docs: reply.Docs}, nil
+	var reply pb.DocsReply
+	if err := c.unary(ctx, m, out, &reply); err != nil {
+		return nil, err
+	}
+	r, err := unpackDocsReply(&reply)
+	return whole(c, m, r, err)
 }
 
 // Search implements leaf.Leaf.
@@ -273,7 +289,10 @@ func (c *Client) Search(ctx context.Context, req *leaf.SearchRequest) (*leaf.Sea
 		return nil, err
 	}
 	r, err := unpackSearchReply(&reply, len(req.Sort), req.Limit)
-	return r, c.unreadable(m, err)
+	if err == nil && req.Show != nil && len(r.Shown) != len(r.Hits) {
+		err = malformed("shown", "there are %d for %d hits", len(r.Shown), len(r.Hits))
+	}
+	return whole(c, m, r, err)
 }
 
 // Stats implements leaf.Leaf.
@@ -288,7 +307,7 @@ func (c *Client) Stats(ctx context.Context, req *leaf.StatsRequest) (*leaf.Stats
 		return nil, err
 	}
 	r, err := unpackStatsReply(&reply)
-	return r, c.unreadable(m, err)
+	return whole(c, m, r, err)
 }
 
 // Aggregate implements leaf.Leaf.
@@ -303,7 +322,7 @@ func (c *Client) Aggregate(ctx context.Context, req *leaf.AggregateRequest) (*le
 		return nil, err
 	}
 	r, err := unpackAggregateReply(&reply, req, c.o.Agg)
-	return r, c.unreadable(m, err)
+	return whole(c, m, r, err)
 }
 
 // KNN implements leaf.Leaf.
@@ -318,7 +337,7 @@ func (c *Client) KNN(ctx context.Context, req *leaf.KNNRequest) (*leaf.KNNReply,
 		return nil, err
 	}
 	r, err := unpackKNNReply(&reply, req.KNN.K)
-	return r, c.unreadable(m, err)
+	return whole(c, m, r, err)
 }
 
 // Has implements leaf.Leaf.
@@ -332,38 +351,38 @@ func (c *Client) Has(ctx context.Context, req *leaf.HasRequest) (*leaf.HasReply,
 	if err := c.unary(ctx, m, out, &reply); err != nil {
 		return nil, err
 	}
-	r := &leaf.HasReply{Meta: unpackMeta(reply.Meta)}
-	r.Missing, err = unpackMissing(reply.Missing, len(req.IDs))
-	return r, c.unreadable(m, err)
-}
-
-func unpackMissing(t *pb.Texts, most int) ([]string, error) {
-	if err := fits("missing", len(t.GetLengths()), most); err != nil {
-		return nil, err
-	}
-	return unpackTexts("missing", t)
+	r, err := unpackHasReply(&reply, len(req.IDs))
+	return whole(c, m, r, err)
 }
 
 // DeleteMany implements leaf.Leaf.
 func (c *Client) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (*leaf.DeleteReply, error) {
+	m := method{"DeleteMany", true}
 	out, err := packDelete(req)
 	if err != nil {
 		return nil, err
 	}
 	var reply pb.DeleteManyReply
-	if err := c.unary(ctx, method{"DeleteMany", true}, out, &reply); err != nil {
+	if err := c.unary(ctx, m, out, &reply); err != nil {
 		return nil, err
 	}
-	return &leaf.DeleteReply{Meta: unpackMeta(reply.Meta), Deleted: reply.Deleted}, nil
+	r, err := unpackDeleteReply(&reply)
+	return whole(c, m, r, err)
 }
 
 // Index implements leaf.Leaf.
 func (c *Client) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.IndexReply, error) {
-	var reply pb.IndexReply
-	if err := c.unary(ctx, method{"Index", true}, &pb.IndexRequest{Index: req.Index, Body: req.Body}, &reply); err != nil {
+	m := method{"Index", true}
+	out, err := packIndex(req)
+	if err != nil {
 		return nil, err
 	}
-	return unpackIndexReply(&reply), nil
+	var reply pb.IndexReply
+	if err := c.unary(ctx, m, out, &reply); err != nil {
+		return nil, err
+	}
+	r, err := unpackIndexReply(&reply)
+	return whole(c, m, r, err)
 }
 
 // streamCall is a call with a stream of messages.
@@ -479,8 +498,9 @@ func (c *Client) IDs(ctx context.Context, req *leaf.IDsRequest, page func(ids []
 		if reply.End == nil {
 			return false, nil
 		}
-		r.Meta, r.Next = unpackMeta(reply.End.Meta), string(reply.End.Next)
-		return true, nil
+		r.Next = string(reply.End.Next)
+		r.Meta, err = unpackMeta(reply.End.Meta)
+		return true, c.unreadable(m, err)
 	})
 	if err != nil {
 		return nil, err
@@ -527,7 +547,9 @@ func (c *Client) Export(ctx context.Context, req *leaf.ExportRequest, each func(
 		if reply.End == nil {
 			return false, nil
 		}
-		r.Meta = unpackMeta(reply.End.Meta)
+		if r.Meta, err = unpackMeta(reply.End.Meta); err != nil {
+			return true, c.unreadable(m, err)
+		}
 		r.Missing, err = unpackMissing(reply.End.Missing, len(req.IDs))
 		return true, c.unreadable(m, err)
 	})
@@ -541,13 +563,17 @@ func (c *Client) Export(ctx context.Context, req *leaf.ExportRequest, each func(
 // member whole. While the body gives nothing, the end of the context is seen only when it gives something.
 func (c *Client) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Reader) (*leaf.BulkReply, error) {
 	m := method{"Bulk", true}
+	first, err := packBulk(req)
+	if err != nil {
+		return nil, err
+	}
 	s, err := c.open(ctx, m, &grpc.StreamDesc{ClientStreams: true})
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
 	var bodyErr error
-	err = s.send(&pb.BulkRequest{Index: req.Index})
+	err = s.send(first)
 	if err == nil {
 		if header, _ := s.stream.Header(); header != nil { // the error comes from RecvMsg too, and better
 			bodyErr, err = s.sendBody(body)
@@ -572,7 +598,8 @@ func (c *Client) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Reader
 	if bodyErr != nil {
 		return nil, &leaf.TransportError{Address: c.address, Call: m.name, MaybeApplied: true, Cause: fmt.Errorf("read the body: %w", bodyErr)}
 	}
-	return unpackBulkReply(&reply), nil
+	r, err := unpackBulkReply(&reply)
+	return whole(c, m, r, err)
 }
 
 // sendBody sends the body and closes the caller's side. bodyErr is the error of the body, which the node is told of; err is one of the

@@ -48,6 +48,15 @@ func wire[M any, P message[M]](t *rapid.T, m P) P {
 	return out
 }
 
+// read is what was read of a message, which has to make sense.
+func read[T any](t *rapid.T, v T, err error) T {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
 var (
 	text   = rapid.StringN(0, 6, 24)
 	anyKey = rapid.Custom(func(t *rapid.T) string { return string(rapid.SliceOfN(rapid.Byte(), 0, 8).Draw(t, "bytes")) })
@@ -330,7 +339,8 @@ func TestRepliesKeepEverything(t *testing.T) {
 				Name: text.Draw(t, "name"), Docs: rapid.Uint64().Draw(t, "docs"), Segments: rapid.Int().Draw(t, "segments"), Bytes: rapid.Int64().Draw(t, "bytes"),
 				Schema: text.Draw(t, "schema"), Dynamic: rapid.Bool().Draw(t, "dynamic"), State: text.Draw(t, "state"), Reason: text.Draw(t, "reason"),
 			}}
-			same(t, unpackInfo(wire(t, packInfo(info))), info)
+			gotInfo, err := unpackInfo(wire(t, packInfo(info)))
+			same(t, read(t, gotInfo, err), info)
 
 			st := &leaf.StatsReply{Meta: meta(t)}
 			if s := termStats(t); s != nil {
@@ -360,7 +370,8 @@ func TestRepliesKeepEverything(t *testing.T) {
 				return api.InferredField{Name: text.Draw(t, "name"), Type: text.Draw(t, "type"), From: text.Draw(t, "from")}
 			}), 0, 2).Draw(t, "inferred")
 			index := &leaf.IndexReply{Meta: meta(t), WriteReply: api.WriteReply{OK: rapid.Bool().Draw(t, "ok"), ID: anyKey.Draw(t, "id"), Members: members, Inferred: inferred}}
-			same(t, unpackIndexReply(wire(t, packIndexReply(index))), index)
+			gotIndex, err := unpackIndexReply(wire(t, packIndexReply(index)))
+			same(t, read(t, gotIndex, err), index)
 
 			bulk := &leaf.BulkReply{Meta: meta(t), BulkReply: api.BulkReply{
 				OK: rapid.Bool().Draw(t, "ok"), Indexed: rapid.Uint64().Draw(t, "indexed"), Failed: rapid.Uint64().Draw(t, "failed"),
@@ -370,7 +381,8 @@ func TestRepliesKeepEverything(t *testing.T) {
 					return api.DocFailure{Line: rapid.Int().Draw(t, "line"), ID: anyKey.Draw(t, "id"), Code: text.Draw(t, "code"), Reason: text.Draw(t, "reason")}
 				}), 0, 3).Draw(t, "errors"),
 			}}
-			same(t, unpackBulkReply(wire(t, packBulkReply(bulk))), bulk)
+			gotBulk, err := unpackBulkReply(wire(t, packBulkReply(bulk)))
+			same(t, read(t, gotBulk, err), bulk)
 		})
 	})
 	t.Run("values", func(t *testing.T) {

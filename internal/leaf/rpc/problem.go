@@ -53,7 +53,7 @@ const maxMessage = 1 << 10
 
 // packProblem makes the status of a call that ended with a problem.
 func packProblem(p *api.Problem) *status.Status {
-	m := problemMessage(p)
+	m := problemMessage(p, maxProblem)
 	s := status.New(statusCode(p.HTTPStatus()), cut(m.Code+": "+m.Detail, maxMessage))
 	if full, err := s.WithDetails(m); err == nil { // texts are UTF-8 and the code is not OK: nothing can be wrong with it
 		return full
@@ -65,7 +65,7 @@ func packProblem(p *api.Problem) *status.Status {
 const trailerKey = "weft-problem-bin"
 
 func problemTrailer(p *api.Problem) metadata.MD {
-	b, err := proto.Marshal(problemMessage(p))
+	b, err := proto.Marshal(problemMessage(p, maxProblem))
 	if err != nil { // never, as above
 		return nil
 	}
@@ -82,7 +82,8 @@ func trailedProblem(md metadata.MD) *api.Problem {
 	return problemOf(&m)
 }
 
-func problemMessage(p *api.Problem) *pb.Problem {
+// problemMessage makes the message of a problem. One of more than most bytes loses its further members, and the ends of its texts.
+func problemMessage(p *api.Problem, most int) *pb.Problem {
 	m := &pb.Problem{
 		Code: utf8(string(p.Code)), Detail: utf8(p.Detail), Status: int32(p.Status), Field: utf8(p.Field), Line: int64(p.Line), Column: int64(p.Column),
 		Expected: utf8(p.Expected), RetryAfterMs: p.RetryAfterMS, RequestId: utf8(p.RequestID), Extra: p.Extra,
@@ -94,9 +95,9 @@ func problemMessage(p *api.Problem) *pb.Problem {
 	if p.HasLimit {
 		m.Limit = &p.Limit
 	}
-	if len(m.Detail)+len(m.Expected)+len(m.Field)+len(m.Extra) > maxProblem {
+	if len(m.Detail)+len(m.Expected)+len(m.Field)+len(m.Extra) > most {
 		m.Extra = nil
-		m.Detail, m.Expected, m.Field = cut(m.Detail, maxProblem/4), cut(m.Expected, maxProblem/4), cut(m.Field, maxProblem/4)
+		m.Detail, m.Expected, m.Field = cut(m.Detail, most/4), cut(m.Expected, most/4), cut(m.Field, most/4)
 	}
 	return m
 }

@@ -23,7 +23,7 @@ func fits(part string, n, most int) error {
 func packMeta(m *leaf.Meta) *pb.Meta {
 	out := &pb.Meta{
 		Snapshot:    &pb.Snapshot{Instance: m.Snapshot.Instance, Version: m.Snapshot.Version, CommitTs: m.Snapshot.CommitTS},
-		Approximate: m.Approximate,
+		Approximate: m.Approximate, Below: packBelow(m.Below),
 	}
 	if len(m.Timings) > 0 {
 		all := make([]pb.Timing, len(m.Timings))
@@ -36,7 +36,7 @@ func packMeta(m *leaf.Meta) *pb.Meta {
 	return out
 }
 
-func unpackMeta(m *pb.Meta) leaf.Meta {
+func unpackMeta(m *pb.Meta) (leaf.Meta, error) {
 	s := m.GetSnapshot()
 	out := leaf.Meta{
 		Snapshot:    leaf.Snapshot{Instance: s.GetInstance(), Version: s.GetVersion(), CommitTS: s.GetCommitTs()},
@@ -48,27 +48,68 @@ func unpackMeta(m *pb.Meta) leaf.Meta {
 			out.Timings[i] = api.Timing{Stage: t.GetStage(), Micros: t.GetMicros()}
 		}
 	}
-	return out
+	var err error
+	out.Below, err = unpackBelow(m.GetBelow())
+	return out, err
+}
+
+func packIndexInfo(i *api.IndexInfo) *pb.IndexInfo {
+	return &pb.IndexInfo{
+		Name: i.Name, Docs: i.Docs, Segments: int64(i.Segments), Bytes: i.Bytes, Schema: i.Schema, Dynamic: i.Dynamic, State: i.State, Reason: i.Reason,
+	}
+}
+
+func unpackIndexInfo(i *pb.IndexInfo) api.IndexInfo {
+	return api.IndexInfo{
+		Name: i.GetName(), Docs: i.GetDocs(), Segments: int(i.GetSegments()), Bytes: i.GetBytes(), Schema: i.GetSchema(), Dynamic: i.GetDynamic(),
+		State: i.GetState(), Reason: i.GetReason(),
+	}
 }
 
 func packInfo(r *leaf.InfoReply) *pb.InfoReply {
-	i := &r.Index
-	return &pb.InfoReply{Meta: packMeta(&r.Meta), Node: r.Node, Version: r.Version, Index: &pb.IndexInfo{
-		Name: i.Name, Docs: i.Docs, Segments: int64(i.Segments), Bytes: i.Bytes, Schema: i.Schema, Dynamic: i.Dynamic, State: i.State, Reason: i.Reason,
-	}}
+	return &pb.InfoReply{Meta: packMeta(&r.Meta), Node: r.Node, Version: r.Version, Index: packIndexInfo(&r.Index)}
 }
 
-func unpackInfo(m *pb.InfoReply) *leaf.InfoReply {
-	i := m.GetIndex()
-	return &leaf.InfoReply{Meta: unpackMeta(m.Meta), Node: m.Node, Version: m.Version, Index: api.IndexInfo{
-		Name: i.GetName(), Docs: i.GetDocs(), Segments: int(i.GetSegments()), Bytes: i.GetBytes(), Schema: i.GetSchema(), Dynamic: i.GetDynamic(),
-		State: i.GetState(), Reason: i.GetReason(),
-	}}
+func unpackInfo(m *pb.InfoReply) (*leaf.InfoReply, error) {
+	r := &leaf.InfoReply{Node: m.Node, Version: m.Version, Index: unpackIndexInfo(m.Index)}
+	var err error
+	r.Meta, err = unpackMeta(m.Meta)
+	return r, err
+}
+
+func unpackDocsReply(m *pb.DocsReply) (*leaf.DocsReply, error) {
+	meta, err := unpackMeta(m.Meta)
+	return &leaf.DocsReply{Meta: meta, Docs: m.Docs}, err
+}
+
+func unpackHasReply(m *pb.HasReply, most int) (*leaf.HasReply, error) {
+	r := &leaf.HasReply{}
+	var err error
+	if r.Meta, err = unpackMeta(m.Meta); err != nil {
+		return nil, err
+	}
+	r.Missing, err = unpackMissing(m.Missing, most)
+	return r, err
+}
+
+func unpackMissing(t *pb.Texts, most int) ([]string, error) {
+	if err := fits("missing", len(t.GetLengths()), most); err != nil {
+		return nil, err
+	}
+	return unpackTexts("missing", t)
+}
+
+func unpackDeleteReply(m *pb.DeleteManyReply) (*leaf.DeleteReply, error) {
+	meta, err := unpackMeta(m.Meta)
+	return &leaf.DeleteReply{Meta: meta, Deleted: m.Deleted}, err
 }
 
 // packSearchReply makes columns of the hits. keys is the number of keys of the order.
 func packSearchReply(r *leaf.SearchReply, keys int) *pb.SearchReply {
-	m := &pb.SearchReply{Meta: packMeta(&r.Meta), Docs: r.Docs, Total: r.Total, Partial: r.Partial, Notes: r.Notes, Stats: packStats(r.Stats)}
+	m := &pb.SearchReply{
+		Meta: packMeta(&r.Meta), Docs: r.Docs, Total: r.Total, Partial: r.Partial, Notes: r.Notes, Stats: packStats(r.Stats),
+		LocalStats: packStats(r.LocalStats), Shown: packShown(r.Shown), Plan: r.Plan,
+	}
 	switch r.TotalRelation {
 	case exec.Exactly:
 		m.TotalRelation = pb.Relation_RELATION_EXACTLY
@@ -117,7 +158,7 @@ func packSearchReply(r *leaf.SearchReply, keys int) *pb.SearchReply {
 // unpackSearchReply reads the reply to a request with so many keys and such a limit. All ids are parts of one string, all sort values of
 // one array: it allocates nothing for each hit.
 func unpackSearchReply(m *pb.SearchReply, keys, limit int) (*leaf.SearchReply, error) {
-	r := &leaf.SearchReply{Meta: unpackMeta(m.Meta), Docs: m.Docs, Total: m.Total, Partial: m.Partial, Notes: m.Notes}
+	r := &leaf.SearchReply{Docs: m.Docs, Total: m.Total, Partial: m.Partial, Notes: m.Notes, Plan: m.Plan}
 	switch m.TotalRelation {
 	case pb.Relation_RELATION_NONE:
 	case pb.Relation_RELATION_EXACTLY:
@@ -128,7 +169,16 @@ func unpackSearchReply(m *pb.SearchReply, keys, limit int) (*leaf.SearchReply, e
 		return nil, malformed("total_relation", "%d is not known", m.TotalRelation)
 	}
 	var err error
+	if r.Meta, err = unpackMeta(m.Meta); err != nil {
+		return nil, err
+	}
 	if r.Stats, err = unpackStats("stats", m.Stats); err != nil {
+		return nil, err
+	}
+	if n := len(m.LocalStats.GetDf()); n > leaf.MaxLocalStats {
+		return nil, malformed("local_stats", "there are %d terms, and at most %d are given", n, leaf.MaxLocalStats)
+	}
+	if r.LocalStats, err = unpackStats("local_stats", m.LocalStats); err != nil {
 		return nil, err
 	}
 	n := len(m.Ids.GetLengths())
@@ -141,6 +191,11 @@ func unpackSearchReply(m *pb.SearchReply, keys, limit int) (*leaf.SearchReply, e
 	}
 	if len(m.Scores) != n {
 		return nil, malformed("scores", "there are %d for %d hits", len(m.Scores), n)
+	}
+	if m.Shown != nil {
+		if r.Shown, err = unpackShown(m.Shown, n); err != nil {
+			return nil, err
+		}
 	}
 	if n == 0 {
 		return r, nil
@@ -212,7 +267,11 @@ func packStatsReply(r *leaf.StatsReply) *pb.StatsReply {
 }
 
 func unpackStatsReply(m *pb.StatsReply) (*leaf.StatsReply, error) {
-	r := &leaf.StatsReply{Meta: unpackMeta(m.Meta)}
+	r := &leaf.StatsReply{}
+	var err error
+	if r.Meta, err = unpackMeta(m.Meta); err != nil {
+		return nil, err
+	}
 	t := m.Stats
 	if t == nil {
 		t = &pb.TermStats{}
@@ -238,9 +297,12 @@ func packAggregateReply(r *leaf.AggregateReply) *pb.AggregateReply {
 }
 
 func unpackAggregateReply(m *pb.AggregateReply, req *leaf.AggregateRequest, o agg.Options) (*leaf.AggregateReply, error) {
-	r := &leaf.AggregateReply{Meta: unpackMeta(m.Meta), Docs: m.Docs, Matched: m.Matched}
+	r := &leaf.AggregateReply{Docs: m.Docs, Matched: m.Matched}
+	var err error
+	if r.Meta, err = unpackMeta(m.Meta); err != nil {
+		return nil, err
+	}
 	if len(req.Specs) > 0 || len(m.State) > 0 {
-		var err error
 		if r.State, err = agg.Decode(req.Specs, o, m.State); err != nil {
 			return nil, fmt.Errorf("state: %w", err)
 		}
@@ -283,7 +345,11 @@ func packKNNReply(r *leaf.KNNReply) *pb.KNNReply {
 }
 
 func unpackKNNReply(m *pb.KNNReply, k int) (*leaf.KNNReply, error) {
-	r := &leaf.KNNReply{Meta: unpackMeta(m.Meta), Docs: m.Docs, Partial: m.Partial}
+	r := &leaf.KNNReply{Docs: m.Docs, Partial: m.Partial}
+	var err error
+	if r.Meta, err = unpackMeta(m.Meta); err != nil {
+		return nil, err
+	}
 	n := len(m.Ids.GetLengths())
 	if err := fits("neighbours", n, k); err != nil {
 		return nil, err
@@ -332,16 +398,18 @@ func packIndexReply(r *leaf.IndexReply) *pb.IndexReply {
 	return &pb.IndexReply{Meta: packMeta(&r.Meta), Ok: r.OK, Id: []byte(r.ID), Members: packMembers(&r.Members), Inferred: packInferred(r.Inferred)}
 }
 
-func unpackIndexReply(m *pb.IndexReply) *leaf.IndexReply {
-	return &leaf.IndexReply{Meta: unpackMeta(m.Meta), WriteReply: api.WriteReply{
+func unpackIndexReply(m *pb.IndexReply) (*leaf.IndexReply, error) {
+	meta, err := unpackMeta(m.Meta)
+	return &leaf.IndexReply{Meta: meta, WriteReply: api.WriteReply{
 		OK: m.Ok, ID: string(m.Id), Members: unpackMembers(m.Members), Inferred: unpackInferred(m.Inferred),
-	}}
+	}}, err
 }
 
 func packBulkReply(r *leaf.BulkReply) *pb.BulkReply {
 	m := &pb.BulkReply{
 		Meta: packMeta(&r.Meta), Ok: r.OK, Indexed: r.Indexed, Failed: r.Failed, Duplicates: r.Duplicates, DuplicatesAtLeast: r.DuplicatesAtLeast,
 		Shards: int64(r.Shards), Members: packMembers(&r.Members), TookMicros: r.TookMicros, ErrorsOmitted: r.ErrorsOmitted, Inferred: packInferred(r.Inferred),
+		TakenBefore: r.Repeated,
 	}
 	for _, e := range r.Errors {
 		m.Errors = append(m.Errors, &pb.DocFailure{Line: int64(e.Line), Id: []byte(e.ID), Code: e.Code, Reason: e.Reason})
@@ -349,13 +417,14 @@ func packBulkReply(r *leaf.BulkReply) *pb.BulkReply {
 	return m
 }
 
-func unpackBulkReply(m *pb.BulkReply) *leaf.BulkReply {
-	r := &leaf.BulkReply{Meta: unpackMeta(m.Meta), BulkReply: api.BulkReply{
+func unpackBulkReply(m *pb.BulkReply) (*leaf.BulkReply, error) {
+	meta, err := unpackMeta(m.Meta)
+	r := &leaf.BulkReply{Meta: meta, Repeated: m.TakenBefore, BulkReply: api.BulkReply{
 		OK: m.Ok, Indexed: m.Indexed, Failed: m.Failed, Duplicates: m.Duplicates, DuplicatesAtLeast: m.DuplicatesAtLeast, Shards: int(m.Shards),
 		Members: unpackMembers(m.Members), TookMicros: m.TookMicros, ErrorsOmitted: m.ErrorsOmitted, Inferred: unpackInferred(m.Inferred),
 	}}
 	for _, e := range m.Errors {
 		r.Errors = append(r.Errors, api.DocFailure{Line: int(e.GetLine()), ID: string(e.GetId()), Code: e.GetCode(), Reason: e.GetReason()})
 	}
-	return r
+	return r, err
 }

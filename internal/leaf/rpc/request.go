@@ -23,9 +23,13 @@ const maxCount = math.MaxInt32
 // count checks a number that a message has no sign for.
 func count(param string, v int) (uint32, error) {
 	if v < 0 || v > maxCount {
-		return 0, api.NewProblem(api.InvalidParameter, fmt.Sprintf("%s: it is a number from 0 to %d", param, maxCount)).On(param).Within(maxCount)
+		return 0, notInRange(param, maxCount)
 	}
 	return uint32(v), nil
+}
+
+func notInRange(param string, most int) error {
+	return api.NewProblem(api.InvalidParameter, fmt.Sprintf("%s: it is a number from 0 to %d", param, most)).On(param).Within(int64(most))
 }
 
 // atMost checks a number of things against its limit.
@@ -87,10 +91,18 @@ func packSearch(r *leaf.SearchRequest) (*pb.SearchRequest, error) {
 	if r.Total > exec.TotalNone {
 		return nil, api.NewProblem(api.InvalidParameter, "total: it is not a mode that is known").On("total")
 	}
+	view, err := packView(&r.View)
+	if err != nil {
+		return nil, err
+	}
+	show, err := packShow(r.Show)
+	if err != nil {
+		return nil, err
+	}
 	return &pb.SearchRequest{
-		Index: r.Index, Query: packQuery(r.Query), Filters: packQueries(r.Filters), DefaultFields: packFields(r.DefaultFields), Limit: limit,
+		Index: r.Index, View: view, Query: packQuery(r.Query), Filters: packQueries(r.Filters), DefaultFields: packFields(r.DefaultFields), Limit: limit,
 		Sort: packSort(r.Sort), After: packAfter(r.After), Total: pb.TotalMode(r.Total), TotalFloor: r.TotalFloor, Stats: packStats(r.Stats),
-		KeepStats: r.KeepStats, AllowPartial: r.AllowPartial,
+		KeepStats: r.KeepStats, AllowPartial: r.AllowPartial, Show: show, LocalStats: r.LocalStats,
 	}, nil
 }
 
@@ -111,6 +123,13 @@ func unpackSearch(m *pb.SearchRequest, lim query.Limits) (*leaf.SearchRequest, e
 	r := &leaf.SearchRequest{
 		Index: m.Index, Query: q, Filters: filters, DefaultFields: unpackFields(m.DefaultFields), Limit: int(m.Limit),
 		Total: exec.TotalMode(m.Total), TotalFloor: m.TotalFloor, KeepStats: m.KeepStats, AllowPartial: m.AllowPartial,
+		LocalStats: m.LocalStats,
+	}
+	if r.View, err = unpackView(m.View); err != nil {
+		return nil, err
+	}
+	if r.Show, err = unpackShow(m.Show); err != nil {
+		return nil, err
 	}
 	if r.Sort, err = unpackSort(m.Sort); err != nil {
 		return nil, refuse(err)
@@ -134,7 +153,10 @@ func packStatsRequest(r *leaf.StatsRequest) (*pb.StatsRequest, error) {
 	if err := checkQueries(r.Query, nil, query.Limits{}); err != nil {
 		return nil, err
 	}
-	return &pb.StatsRequest{Index: r.Index, Terms: packTerms(r.Terms), Query: packQuery(r.Query), DefaultFields: packFields(r.DefaultFields)}, nil
+	m := &pb.StatsRequest{Index: r.Index, Terms: packTerms(r.Terms), Query: packQuery(r.Query), DefaultFields: packFields(r.DefaultFields)}
+	var err error
+	m.View, err = packView(&r.View)
+	return m, err
 }
 
 func unpackStatsRequest(m *pb.StatsRequest, lim query.Limits) (*leaf.StatsRequest, error) {
@@ -143,6 +165,9 @@ func unpackStatsRequest(m *pb.StatsRequest, lim query.Limits) (*leaf.StatsReques
 	}
 	r := &leaf.StatsRequest{Index: m.Index, DefaultFields: unpackFields(m.DefaultFields)}
 	var err error
+	if r.View, err = unpackView(m.View); err != nil {
+		return nil, err
+	}
 	if r.Query, _, err = unpackQueries(m.Query, nil, lim); err != nil {
 		return nil, err
 	}
@@ -169,7 +194,9 @@ func packAggregate(r *leaf.AggregateRequest) (*pb.AggregateRequest, error) {
 	if len(r.Specs) > 0 {
 		m.Specs = agg.AppendSpecs(nil, r.Specs)
 	}
-	return m, nil
+	var err error
+	m.View, err = packView(&r.View)
+	return m, err
 }
 
 func unpackAggregate(m *pb.AggregateRequest, lim query.Limits) (*leaf.AggregateRequest, error) {
@@ -181,6 +208,9 @@ func unpackAggregate(m *pb.AggregateRequest, lim query.Limits) (*leaf.AggregateR
 		return nil, err
 	}
 	r := &leaf.AggregateRequest{Index: m.Index, Query: q, Filters: filters, DefaultFields: unpackFields(m.DefaultFields), Values: m.Values}
+	if r.View, err = unpackView(m.View); err != nil {
+		return nil, err
+	}
 	switch m.DefaultOp {
 	case pb.Operator_OPERATOR_OR:
 	case pb.Operator_OPERATOR_AND:
@@ -209,11 +239,20 @@ func packKNN(r *leaf.KNNRequest) (*pb.KNNRequest, error) {
 	if err := checkQueries(nil, r.Filters, query.Limits{}); err != nil {
 		return nil, err
 	}
-	k := &r.KNN
+	m, err := packVector(&r.KNN)
+	if err != nil {
+		return nil, err
+	}
+	m.Index, m.Filters, m.DefaultFields, m.AllowPartial = r.Index, packQueries(r.Filters), packFields(r.DefaultFields), r.AllowPartial
+	m.View, err = packView(&r.View)
+	return m, err
+}
+
+// packVector makes a request of what it searches for alone: a vector, its field and how to search.
+func packVector(k *api.KNN) (*pb.KNNRequest, error) {
 	m := &pb.KNNRequest{
-		Index: r.Index, Field: k.Field, Exact: k.Exact, Filters: packQueries(r.Filters), DefaultFields: packFields(r.DefaultFields),
-		AllowPartial: r.AllowPartial,
-		Combiner:     &pb.Combiner{Kind: pb.Combiner_Kind(k.Combiner.Kind), Temperature: k.Combiner.Temperature, Decay: k.Combiner.Decay},
+		Field: k.Field, Exact: k.Exact,
+		Combiner: &pb.Combiner{Kind: pb.Combiner_Kind(k.Combiner.Kind), Temperature: k.Combiner.Temperature, Decay: k.Combiner.Decay},
 	}
 	var err error
 	if m.K, err = count("knn_k", k.K); err != nil {
@@ -249,14 +288,23 @@ func unpackKNN(m *pb.KNNRequest, lim query.Limits) (*leaf.KNNRequest, error) {
 	if err != nil {
 		return nil, err
 	}
+	k, err := unpackVector(m)
+	if err != nil {
+		return nil, err
+	}
+	r := &leaf.KNNRequest{Index: m.Index, KNN: *k, Filters: filters, DefaultFields: unpackFields(m.DefaultFields), AllowPartial: m.AllowPartial}
+	r.View, err = unpackView(m.View)
+	return r, err
+}
+
+// unpackVector reads what packVector has made.
+func unpackVector(m *pb.KNNRequest) (*api.KNN, error) {
 	for _, n := range []uint32{m.K, m.Ef, m.Combiner.GetTopK()} {
 		if n > maxCount {
 			return nil, api.NewProblem(api.InvalidParameter, "knn: a number is too large").On("knn").Within(maxCount)
 		}
 	}
-	r := &leaf.KNNRequest{Index: m.Index, Filters: filters, DefaultFields: unpackFields(m.DefaultFields), AllowPartial: m.AllowPartial}
-	r.KNN = api.KNN{Field: m.Field, K: int(m.K), Exact: m.Exact, Ef: int(m.Ef)}
-	k := &r.KNN
+	k := &api.KNN{Field: m.Field, K: int(m.K), Exact: m.Exact, Ef: int(m.Ef)}
 	if c := m.Combiner; c != nil {
 		k.Combiner = score.Combiner{Temperature: c.Temperature, TopK: int(c.TopK), Decay: c.Decay}
 		// A number that is not known counts as 0, as in package score.
@@ -281,7 +329,7 @@ func unpackKNN(m *pb.KNNRequest, lim query.Limits) (*leaf.KNNRequest, error) {
 			return nil, api.NewProblem(api.InvalidVector, fmt.Sprintf("knn: there are more than %d indices", api.MaxPairs)).On("knn").Within(api.MaxPairs)
 		}
 	}
-	return r, nil
+	return k, nil
 }
 
 func orEmpty[T any](s []T) []T {
@@ -296,48 +344,105 @@ func packIDsRequest(r *leaf.IDsRequest) (*pb.IDsRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pb.IDsRequest{Index: r.Index, After: []byte(r.After), Limit: uint64(limit)}, nil
+	m := &pb.IDsRequest{Index: r.Index, After: []byte(r.After), Limit: uint64(limit)}
+	m.View, err = packView(&r.View)
+	return m, err
 }
 
 func unpackIDsRequest(m *pb.IDsRequest) (*leaf.IDsRequest, error) {
 	if m.Limit > maxCount {
-		return nil, api.NewProblem(api.InvalidParameter, fmt.Sprintf("limit: it is a number from 0 to %d", maxCount)).On("limit").Within(maxCount)
+		return nil, notInRange("limit", maxCount)
 	}
-	return &leaf.IDsRequest{Index: m.Index, After: string(m.After), Limit: int(m.Limit)}, nil
+	r := &leaf.IDsRequest{Index: m.Index, After: string(m.After), Limit: int(m.Limit)}
+	var err error
+	r.View, err = unpackView(m.View)
+	return r, err
 }
 
 func packExport(r *leaf.ExportRequest) (*pb.ExportRequest, error) {
 	if err := atMost("ids", len(r.IDs), leaf.MaxIDs); err != nil {
 		return nil, err
 	}
-	return &pb.ExportRequest{Index: r.Index, Ids: packTexts(r.IDs)}, nil
+	view, err := packView(&r.View)
+	return &pb.ExportRequest{Index: r.Index, View: view, Ids: packTexts(r.IDs)}, err
 }
 
 func unpackExport(m *pb.ExportRequest) (*leaf.ExportRequest, error) {
+	view, err := unpackView(m.View)
+	if err != nil {
+		return nil, err
+	}
 	ids, err := unpackIDs(m.Ids)
-	return &leaf.ExportRequest{Index: m.Index, IDs: ids}, err
+	return &leaf.ExportRequest{Index: m.Index, View: view, IDs: ids}, err
 }
 
 func packHas(r *leaf.HasRequest) (*pb.HasRequest, error) {
 	if err := atMost("ids", len(r.IDs), leaf.MaxIDs); err != nil {
 		return nil, err
 	}
-	return &pb.HasRequest{Index: r.Index, Ids: packTexts(r.IDs)}, nil
+	view, err := packView(&r.View)
+	return &pb.HasRequest{Index: r.Index, View: view, Ids: packTexts(r.IDs)}, err
 }
 
 func unpackHas(m *pb.HasRequest) (*leaf.HasRequest, error) {
+	view, err := unpackView(m.View)
+	if err != nil {
+		return nil, err
+	}
 	ids, err := unpackIDs(m.Ids)
-	return &leaf.HasRequest{Index: m.Index, IDs: ids}, err
+	return &leaf.HasRequest{Index: m.Index, View: view, IDs: ids}, err
 }
 
 func packDelete(r *leaf.DeleteRequest) (*pb.DeleteManyRequest, error) {
 	if err := atMost("ids", len(r.IDs), leaf.MaxIDs); err != nil {
 		return nil, err
 	}
-	return &pb.DeleteManyRequest{Index: r.Index, Ids: packTexts(r.IDs)}, nil
+	view, err := packView(&r.View)
+	return &pb.DeleteManyRequest{Index: r.Index, View: view, Ids: packTexts(r.IDs)}, err
 }
 
 func unpackDelete(m *pb.DeleteManyRequest) (*leaf.DeleteRequest, error) {
+	view, err := unpackView(m.View)
+	if err != nil {
+		return nil, err
+	}
 	ids, err := unpackIDs(m.Ids)
-	return &leaf.DeleteRequest{Index: m.Index, IDs: ids}, err
+	return &leaf.DeleteRequest{Index: m.Index, View: view, IDs: ids}, err
+}
+
+func packDocs(r *leaf.DocsRequest) (*pb.DocsRequest, error) {
+	view, err := packView(&r.View)
+	return &pb.DocsRequest{Index: r.Index, View: view}, err
+}
+
+func unpackDocs(m *pb.DocsRequest) (*leaf.DocsRequest, error) {
+	view, err := unpackView(m.View)
+	return &leaf.DocsRequest{Index: m.Index, View: view}, err
+}
+
+func packIndex(r *leaf.IndexRequest) (*pb.IndexRequest, error) {
+	view, err := packView(&r.View)
+	return &pb.IndexRequest{Index: r.Index, View: view, Body: r.Body}, err
+}
+
+func unpackIndex(m *pb.IndexRequest) (*leaf.IndexRequest, error) {
+	view, err := unpackView(m.View)
+	return &leaf.IndexRequest{Index: m.Index, View: view, Body: m.Body}, err
+}
+
+// packBulk makes the first message of a load.
+func packBulk(r *leaf.BulkRequest) (*pb.BulkRequest, error) {
+	if len(r.Key) > leaf.MaxBulkKey {
+		return nil, tooLong("key", leaf.MaxBulkKey)
+	}
+	view, err := packView(&r.View)
+	return &pb.BulkRequest{Index: r.Index, View: view, Key: []byte(r.Key)}, err
+}
+
+func unpackBulk(m *pb.BulkRequest) (*leaf.BulkRequest, error) {
+	if len(m.Key) > leaf.MaxBulkKey {
+		return nil, tooLong("key", leaf.MaxBulkKey)
+	}
+	view, err := unpackView(m.View)
+	return &leaf.BulkRequest{Index: m.Index, View: view, Key: string(m.Key)}, err
 }

@@ -124,7 +124,7 @@ type Counters struct {
 	Panics  int64
 }
 
-// Server serves a leaf. It does not close it.
+// Server serves a leaf, which may be a leaf.Member. It does not close it.
 type Server struct {
 	leaf     leaf.Leaf
 	o        ServerOptions
@@ -138,7 +138,7 @@ type Server struct {
 	running, bulks, calls, refused, stalled, panics atomic.Int64
 }
 
-// NewServer returns a server of l.
+// NewServer returns a server of l. If l is no leaf.Member, the calls of one are refused with api.MethodNotAllowed.
 func NewServer(l leaf.Leaf, o ServerOptions) *Server {
 	o = o.withDefaults()
 	s := &Server{leaf: l, o: o, memory: semaphore.NewWeighted(o.Memory), maxBulks: max(1, o.Memory/int64(o.largest())/2)}
@@ -208,6 +208,15 @@ var serviceDesc = grpc.ServiceDesc{
 		unary("Index", documents, (*Server).index),
 		stream("IDs", (*Server).ids),
 		stream("Export", (*Server).export),
+		stream("Fetch", (*Server).fetch),
+		clusterCall("Indexes", reads, serveIndexes),
+		clusterCall("PutIndex", writes, servePutIndex),
+		clusterCall("DropIndex", writes, serveDropIndex),
+		clusterCall("Sums", reads, serveSums),
+		clusterCall("Digest", reads, serveDigest),
+		clusterCall("Sync", documents, serveSync),
+		clusterCall("Place", writes, servePlace),
+		clusterCall("Placed", reads, servePlaced),
 		{StreamName: "Bulk", Handler: handleBulk, ClientStreams: true},
 	},
 }
@@ -218,7 +227,7 @@ type kind uint8
 const (
 	reads     kind = iota
 	writes         // small messages that change something
-	documents      // messages with a document
+	documents      // messages with documents
 	bulks          // many messages, with pieces of a load
 )
 
@@ -509,7 +518,11 @@ func (s *Server) info(ctx context.Context, m *pb.InfoRequest) (proto.Message, er
 }
 
 func (s *Server) docs(ctx context.Context, m *pb.DocsRequest) (proto.Message, error) {
-	r, err := s.leaf.Docs(ctx, &leaf.DocsRequest{Index: m.Index})
+	req, err := unpackDocs(m)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.leaf.Docs(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -589,7 +602,11 @@ func (s *Server) deleteMany(ctx context.Context, m *pb.DeleteManyRequest) (proto
 }
 
 func (s *Server) index(ctx context.Context, m *pb.IndexRequest) (proto.Message, error) {
-	r, err := s.leaf.Index(ctx, &leaf.IndexRequest{Index: m.Index, Body: m.Body})
+	req, err := unpackIndex(m)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.leaf.Index(ctx, req)
 	if err != nil {
 		return nil, err
 	}

@@ -14,9 +14,11 @@ import (
 
 // Bounds of one message of a stream.
 const (
-	maxPageDocs  = 1_000     // documents of an Export
+	maxPageDocs  = 1_000     // documents of an Export or a Fetch
 	maxPageBytes = 256 << 10 // their bytes, unless there is only one
-	bulkPiece    = 64 << 10  // bytes of a bulk load
+	// maxShownBytes is the same of a Fetch. With the lengths of 1,000 documents the message fits a buffer of 256 KiB.
+	maxShownBytes = 240 << 10
+	bulkPiece     = 64 << 10 // bytes of a bulk load
 )
 
 func (s *Server) ids(c *call, m *pb.IDsRequest) error {
@@ -92,9 +94,13 @@ func (s *Server) bulk(c *call, first *pb.BulkRequest) error {
 		p.RetryAfterMS = 1000
 		return p
 	}
+	req, err := unpackBulk(first)
+	if err != nil {
+		return err
+	}
 	body := &bulkBody{c: c}
 	body.take(first)
-	r, err := s.leaf.Bulk(c.ctx, &leaf.BulkRequest{Index: first.Index}, body)
+	r, err := s.leaf.Bulk(c.ctx, req, body)
 	if err != nil {
 		if p := c.ended.Load(); p != nil {
 			if _, ok := errors.AsType[*api.Problem](err); !ok {

@@ -46,14 +46,22 @@ type textCursor struct {
 	lengths []uint32
 }
 
-// openTexts checks that the lengths add up.
-func openTexts(part string, t *pb.Texts) (textCursor, error) {
+// checkTexts checks that the lengths add up.
+func checkTexts(part string, t *pb.Texts) error {
 	var sum uint64
 	for _, n := range t.GetLengths() {
 		sum += uint64(n)
 	}
 	if sum != uint64(len(t.GetData())) {
-		return textCursor{}, malformed(part, "the lengths add up to %d and there are %d bytes", sum, len(t.GetData()))
+		return malformed(part, "the lengths add up to %d and there are %d bytes", sum, len(t.GetData()))
+	}
+	return nil
+}
+
+// openTexts is checkTexts, and a cursor of the texts.
+func openTexts(part string, t *pb.Texts) (textCursor, error) {
+	if err := checkTexts(part, t); err != nil {
+		return textCursor{}, err
 	}
 	return textCursor{string(t.GetData()), t.GetLengths()}, nil
 }
@@ -66,6 +74,24 @@ func (c *textCursor) next() string {
 	s := c.all[:n]
 	c.all, c.lengths = c.all[n:], c.lengths[1:]
 	return s
+}
+
+// bytesCursor takes texts out of a Texts that has passed checkTexts, as parts of its bytes. None of them is nil.
+type bytesCursor struct {
+	all     []byte
+	lengths []uint32
+}
+
+func openBytes(t *pb.Texts) bytesCursor {
+	return bytesCursor{orEmpty(t.GetData()), t.GetLengths()}
+}
+
+// next takes one; the caller has seen to it that there is one.
+func (c *bytesCursor) next() []byte {
+	n := c.lengths[0]
+	b := c.all[:n:n]
+	c.all, c.lengths = c.all[n:], c.lengths[1:]
+	return b
 }
 
 // unpackTexts returns the strings, nil for none.
