@@ -1,0 +1,248 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"time"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/members"
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/serve"
+)
+
+// op is one kind of call.
+type op[Q, R any] struct {
+	class class
+	call  func(m leaf.Member, ctx context.Context, req *Q) (*R, error)
+	index func(req *Q) string
+	view  func(req *Q) *leaf.View // nil where the call has none
+	meta  func(reply *R) *leaf.Meta
+	// docs is the number of live documents that the reply speaks of; nil where it does not tell.
+	docs func(reply *R) uint64
+	// query is what the canary tells calls apart by; nil: nothing.
+	query func(req *Q) (query.Node, []query.Node)
+	// whole says that an answer with a hole is of no use.
+	whole bool
+}
+
+// typed is a request of an op as a task.
+type typed[Q, R any] struct {
+	op  *op[Q, R]
+	req *Q
+}
+
+func (t *typed[Q, R]) class() class { return t.op.class }
+
+func (t *typed[Q, R]) run(ctx context.Context, m leaf.Member) (any, error) {
+	reply, err := t.op.call(m, ctx, t.req)
+	if err != nil {
+		return nil, err
+	}
+	return reply, nil
+}
+
+// part is what came of one group.
+type part[R any] struct {
+	reply   *R // nil unless it answered, and of a group without the index
+	from    *members.Member
+	outcome serve.Outcome
+	err     error
+	took    time.Duration
+	absent  bool // it answered that it does not have the index
+}
+
+// gathered is what came of a call.
+type gathered[R any] struct {
+	plan  *plan
+	index string
+	parts []part[R]
+	began time.Time
+	took  time.Duration // until the last group was done
+}
+
+// everywhere asks all groups of which something is to be seen the same.
+func everywhere[Q, R any](r *Reader, c *running, p *plan, o *op[Q, R], req *Q) (*gathered[R], error) {
+	rd := &round{p: p}
+	if p.alike {
+		rd.same = &typed[Q, R]{o, looking(o, req, p.view)}
+	} else {
+		rd.each = make([]task, len(p.groups))
+		for i, g := range p.groups {
+			if g.visible {
+				rd.each[i] = &typed[Q, R]{o, looking(o, req, g.view)}
+			}
+		}
+	}
+	rd.print = fingerprint(r, o, req)
+	return gather(r, c, o, o.index(req), rd)
+}
+
+// looking is the request of a call with the view of a group, and what the caller's own view hides.
+func looking[Q, R any](o *op[Q, R], req *Q, view leaf.View) *Q {
+	if o.view == nil {
+		return req
+	}
+	out := *req
+	v := o.view(&out)
+	if own := v.Owned; len(own) > 0 {
+		view.Owned = append(own[:len(own):len(own)], view.Owned...)
+	}
+	*v = view
+	return &out
+}
+
+var printSeed = maphash.MakeSeed()
+
+// printOf is the fingerprint of a query.
+func printOf(index string, q query.Node, filters []query.Node) uint64 {
+	var h maphash.Hash
+	h.SetSeed(printSeed)
+	write := func(s string) {
+		// A hash takes what it is given.
+		if _, err := h.WriteString(s); err != nil {
+			panic(err)
+		}
+		if err := h.WriteByte(0); err != nil {
+			panic(err)
+		}
+	}
+	write(index)
+	if q != nil {
+		write(q.String())
+	}
+	for _, f := range filters {
+		write(f.String())
+	}
+	return h.Sum64()
+}
+
+// gather makes a round and sorts out what came of it. The error is one of the whole call: a refusal of the request, or that nothing
+// is there to be merged.
+func gather[Q, R any](r *Reader, c *running, o *op[Q, R], index string, rd *round) (*gathered[R], error) {
+	g := &gathered[R]{plan: rd.p, index: index, parts: make([]part[R], len(rd.p.groups)), began: time.Now()}
+	_, err := rd.p.tree.Call(c.ctx, rd)
+	g.took = time.Since(g.began)
+	if err != nil {
+		few, ok := errors.AsType[*serve.InsufficientError](err)
+		if !ok {
+			return nil, r.noAnswer(c, err)
+		}
+		for i := range g.parts {
+			g.parts[i] = part[R]{outcome: few.Outcomes[i], err: few.Errs[i], took: few.Took[i]}
+		}
+	} else {
+		for i := range g.parts {
+			of, one := &g.parts[i], &rd.gathered.Results[i]
+			of.outcome, of.err, of.took, of.from = rd.gathered.Outcomes[i], rd.gathered.Errs[i], rd.gathered.Took[i], one.from
+			of.reply, _ = one.value.(*R)
+		}
+	}
+	if err := settle(r, c, o, g, rd); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// settle tells holes from refusals of the request and of its map, and finds out who has the index.
+func settle[Q, R any](r *Reader, c *running, o *op[Q, R], g *gathered[R], rd *round) error {
+	refused := (*api.Problem)(nil)
+	for i := range g.parts {
+		p, ok := errors.AsType[*api.Problem](g.parts[i].err)
+		switch {
+		case !ok:
+		case p.Code == api.StaleMap:
+			return &staleError{p}
+		case p.Code == api.IndexNotFound:
+			g.parts[i].absent = true
+		case refused == nil && refusal(p):
+			refused = p
+		}
+	}
+	if refused != nil {
+		return refused
+	}
+	answered, absent, holes, unasked := 0, 0, 0, 0
+	var none error
+	for i := range g.parts {
+		of := &g.parts[i]
+		if of.absent {
+			if err := elsewhere(c, o, g, rd, i); err != nil {
+				return err
+			}
+		}
+		switch {
+		case of.absent:
+			if absent == 0 {
+				none = of.err
+			}
+			absent++
+			of.outcome, of.err = serve.Answered, nil
+		case of.outcome == serve.Answered:
+			answered++
+		case of.outcome == serve.Skipped:
+			if rd.p.groups[i].visible {
+				unasked++
+			}
+		default:
+			holes++
+		}
+	}
+	switch {
+	case holes > 0 && (answered == 0 || o.whole):
+		return uncovered(r, c, o, g)
+	case answered == 0 && absent > 0 && unasked == 0:
+		return problemOf(none)
+	case answered == 0 && unasked > 0:
+		// Of those that were asked none has the index, or there were none to ask.
+		return r.exists(c, rd.p, g.index)
+	}
+	return nil
+}
+
+// elsewhere asks the other members of a group of which one does not have the index: it may have missed that the index was made.
+func elsewhere[Q, R any](c *running, o *op[Q, R], g *gathered[R], rd *round, i int) error {
+	of := &g.parts[i]
+	grp := rd.p.groups[i]
+	if len(grp.Members) < 2 || o.call == nil {
+		return nil // a stream has asked them
+	}
+	t := rd.task(i).(*typed[Q, R])
+	for _, m := range grp.Members {
+		began := time.Now()
+		reply, err := o.call(m.Leaf, c.ctx, t.req)
+		of.took += time.Since(began)
+		if err == nil {
+			of.reply, of.from, of.outcome, of.err, of.absent = reply, m, serve.Answered, nil, false
+			return nil
+		}
+		p, ok := errors.AsType[*api.Problem](err)
+		switch {
+		case !ok:
+		case p.Code == api.StaleMap:
+			return &staleError{p}
+		case p.Code == api.IndexNotFound:
+			of.from = m
+		case refusal(p):
+			return p
+		}
+	}
+	return nil
+}
+
+// exists is nil if any group has the index.
+func (r *Reader) exists(c *running, p *plan, index string) error {
+	_, err := everywhere(r, c, p, opDocs, &leaf.DocsRequest{Index: index})
+	return err
+}
+
+// fingerprint is what the canary tells a request from others by; 0 where it does not look.
+func fingerprint[Q, R any](r *Reader, o *op[Q, R], req *Q) uint64 {
+	if r.o.Canary == nil || o.query == nil {
+		return 0
+	}
+	q, filters := o.query(req)
+	return printOf(o.index(req), q, filters)
+}

@@ -1,0 +1,131 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/members"
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/serve"
+)
+
+// errStopped ends streams of which nothing more is wanted.
+var errStopped = errors.New("the stream is not read any more")
+
+// streams are those of one call, a goroutine for each group that takes part.
+type streams[T any] struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	wait   sync.WaitGroup
+	began  time.Time
+	all    []*stream[T] // by group; nil where none takes part
+}
+
+// stream is that of one group. What is below over is to be read when it is.
+type stream[T any] struct {
+	items chan T
+	over  bool // the reader has seen its end
+
+	from *members.Member
+	meta leaf.Meta
+	took time.Duration
+	err  error
+}
+
+func newStreams[T any](ctx context.Context, groups int) *streams[T] {
+	s := &streams[T]{began: time.Now(), all: make([]*stream[T], groups)}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	return s
+}
+
+// start lets run give the items of group i to its stream. run waits in send until the item is taken. Where it fails it may be run again
+// at another member, and is to go on where it was; it never runs twice at once.
+func (s *streams[T]) start(i int, g *group, run func(ctx context.Context, m leaf.Member, send func(T) error) (leaf.Meta, error)) {
+	st := &stream[T]{items: make(chan T)}
+	s.all[i] = st
+	t := streamTask(func(ctx context.Context, m leaf.Member) (leaf.Meta, error) {
+		return run(ctx, m, func(item T) error {
+			select {
+			case st.items <- item:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	})
+	s.wait.Go(func() {
+		defer close(st.items)
+		defer func() {
+			st.took = time.Since(s.began)
+			if v := recover(); v != nil {
+				st.err = &serve.PanicError{Value: v, Stack: debug.Stack()}
+			}
+		}()
+		if g.streams == nil {
+			st.err = errNoMember
+			return
+		}
+		got, err := g.streams.Call(s.ctx, t)
+		if err != nil {
+			st.err = err
+			return
+		}
+		st.from, st.meta = got.from, got.value.(leaf.Meta)
+	})
+}
+
+// next takes the next item; false at the end.
+func (st *stream[T]) next() (item T, ok bool) {
+	if st.over {
+		return item, false
+	}
+	item, ok = <-st.items
+	st.over = !ok
+	return item, ok
+}
+
+// failed tells whether the stream has ended before its time. A group without the index has no items.
+func (st *stream[T]) failed() bool {
+	return st.over && st.err != nil && !hasCode(st.err, api.IndexNotFound)
+}
+
+// stop ends the streams and waits for them. Those that had not ended by themselves have no error.
+func (s *streams[T]) stop() {
+	s.cancel(errStopped)
+	s.wait.Wait()
+	for _, st := range s.all {
+		if st != nil && !st.over {
+			st.over, st.err = true, nil
+		}
+	}
+}
+
+// settle ends the streams and says what came of them. It fails if one of them did.
+func (s *streams[T]) settle(r *Reader, c *running, p *plan, index string) (*gathered[leaf.Meta], error) {
+	took := time.Since(s.began)
+	s.stop()
+	g := &gathered[leaf.Meta]{plan: p, index: index, parts: make([]part[leaf.Meta], len(p.groups)), began: s.began, took: took}
+	for i, st := range s.all {
+		of := &g.parts[i]
+		if st == nil {
+			of.outcome = serve.Skipped
+			continue
+		}
+		of.from, of.took, of.err, of.outcome = st.from, st.took, st.err, serve.OutcomeOf(st.err)
+		if st.err == nil {
+			of.reply = &st.meta
+		}
+	}
+	return g, settle(r, c, opStream, g, &round{p: p, each: make([]task, len(p.groups))})
+}
+
+// streamTask is a stream as a task.
+type streamTask func(ctx context.Context, m leaf.Member) (leaf.Meta, error)
+
+func (streamTask) class() class { return classStream }
+
+func (t streamTask) run(ctx context.Context, m leaf.Member) (any, error) { return t(ctx, m) }
