@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/front"
@@ -39,7 +38,7 @@ func (n *Node) putIndex(c *front.Call) *api.Problem {
 		return prob
 	}
 	defer held.Release()
-	sch, prob := n.readSchema(c.Context(), name, kind, body)
+	sch, prob := api.ReadSchema(name, kind == front.TypeJSON, body, text.Check)
 	if prob != nil {
 		return prob
 	}
@@ -74,37 +73,6 @@ func (n *Node) declare(ctx context.Context, name string, sch *schema.Schema, giv
 		}
 	}
 	return l, made, nil
-}
-
-// readSchema reads a schema that an index is declared with; an empty one asks for an index that infers its fields.
-func (n *Node) readSchema(ctx context.Context, name, kind string, body []byte) (*schema.Schema, *api.Problem) {
-	if len(body) == 0 {
-		sch, err := dynamicSchema(name)
-		if err != nil {
-			return nil, n.problem(ctx, err)
-		}
-		return sch, nil
-	}
-	if !utf8.Valid(body) {
-		return nil, api.NewProblem(api.InvalidUTF8, "the schema is not valid UTF-8")
-	}
-	read := schema.ParseSDL
-	if kind == front.TypeJSON {
-		read = schema.ParseJSON
-	}
-	sch, err := read(string(body), text.Check)
-	if err != nil {
-		return nil, n.problem(ctx, err)
-	}
-	if sch, err = sch.WithKey(); err != nil {
-		return nil, n.problem(ctx, err)
-	}
-	if sch.Name != name {
-		named := *sch // the path says what the index is called; a schema may serve many
-		named.Name = name
-		sch = &named
-	}
-	return sch, nil
 }
 
 // extend adds the fields of a schema that the index lacks. What differs is a conflict, and nothing is added; what the index has

@@ -8,7 +8,6 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/front"
-	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/schema/jsondoc"
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/shard"
@@ -37,14 +36,8 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 		}
 		return p
 	}
-	if e, ok := errors.AsType[*schema.ParseError](err); ok {
-		return &api.Problem{Code: api.InvalidSchema, Line: e.Line, Column: e.Col, Detail: fmt.Sprintf("line %d, column %d: %s", e.Line, e.Col, api.ClipDetail(e.Msg))}
-	}
-	if e, ok := errors.AsType[*schema.FieldError](err); ok {
-		return &api.Problem{Code: api.InvalidSchema, Field: api.Clip(e.Field), Detail: api.ClipDetail(e.Error())}
-	}
-	if e, ok := errors.AsType[*schema.ConflictError](err); ok {
-		return &api.Problem{Code: api.SchemaConflict, Field: api.Clip(e.Field), Detail: api.ClipDetail(e.Error())}
+	if p := api.SchemaProblem(err); p != nil {
+		return p
 	}
 	if e, ok := errors.AsType[*shard.InvalidError](err); ok {
 		return &api.Problem{Code: api.InvalidDocument, Field: api.Clip(e.Field), Detail: api.ClipDetail(e.Reason)}

@@ -7,6 +7,7 @@ import (
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/text"
 )
 
 // Indexes implements leaf.Member.
@@ -42,7 +43,7 @@ func (l *shardLeaf) PutIndex(ctx context.Context, req *leaf.PutIndexRequest) (*l
 			}
 			defer held.Release()
 		}
-		sch, prob := n.readSchema(c.ctx, c.name, "text/plain", []byte(req.Schema))
+		sch, prob := api.ReadSchema(c.name, false, []byte(req.Schema), text.Check)
 		if prob != nil {
 			return nil, prob
 		}
