@@ -83,7 +83,6 @@ type group struct {
 	view      leaf.View
 	visible   bool
 
-	// nil of a group without members
 	calls   *replicaSet
 	streams *replicaSet // apart, for how long a stream takes says nothing about calls
 }
@@ -146,9 +145,7 @@ func (r *Reader) planOf(st *members.State) (*plan, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read from group %d: %w", i, err)
 		}
-		if s != nil {
-			pg.calls, pg.streams = s.calls, s.streams
-		}
+		pg.calls, pg.streams = s.calls, s.streams
 		p.groups[i] = pg
 	}
 	var err error
@@ -162,12 +159,9 @@ func (r *Reader) planOf(st *members.State) (*plan, error) {
 	return p, nil
 }
 
-// setsOf brings the replicas of a group up to date; nil for a group without members. A call that goes by a former state may go to
-// members of this one: they refuse its map.
+// setsOf brings the replicas of a group up to date. A call that goes by a former state may go to members of this one: they refuse its
+// map.
 func (r *Reader) setsOf(ordinal int, g *members.Group) (*sets, error) {
-	if len(g.Members) == 0 {
-		return nil, nil
-	}
 	for len(r.plans.sets) <= ordinal {
 		r.plans.sets = append(r.plans.sets, nil)
 	}
@@ -246,13 +240,8 @@ type groupLeaf struct {
 // Call implements serve.Leaf.
 func (l groupLeaf) Call(ctx context.Context, rd *round) (reply, error) {
 	g := l.p.groups[l.i]
-	if g.calls == nil {
-		return reply{}, errNoMember
-	}
 	return g.calls.Call(ctx, rd.task(l.i))
 }
-
-var errNoMember = api.NewProblem(api.GroupUnavailable, "the group has no member")
 
 // round is one fan-out.
 type round struct {

@@ -121,9 +121,7 @@ func (r *Reader) Replicas() [][]replica.Stats {
 	}
 	out := make([][]replica.Stats, len(p.groups))
 	for i, g := range p.groups {
-		if g.calls != nil {
-			out[i] = g.calls.Stats()
-		}
+		out[i] = g.calls.Stats()
 	}
 	return out
 }

@@ -65,10 +65,6 @@ func (s *streams[T]) start(i int, g *group, run func(ctx context.Context, m leaf
 				st.err = &serve.PanicError{Value: v, Stack: debug.Stack()}
 			}
 		}()
-		if g.streams == nil {
-			st.err = errNoMember
-			return
-		}
 		got, err := g.streams.Call(s.ctx, t)
 		if err != nil {
 			st.err = err
