@@ -128,11 +128,57 @@ var hostile = []struct {
 		return `{"op":"export","ids":[` + repeat(n, `"`+strings.Repeat(`\n`, n/16)+`"`) + `]}`
 	}},
 	{"id", 3, func(n int) string { return `{"op":"delete","id":"` + strings.Repeat("a", n) + `"}` }},
+	{"owned", 0, func(n int) string {
+		return `{"op":"docs","owned":[` + repeat(n, `{"rule":"ring","shards":1,"shard":0}`) + `]}`
+	}},
+	{"owned with a long rule", 0, func(n int) string {
+		return `{"op":"docs","owned":[{"rule":"` + strings.Repeat("r", n) + `","shards":1,"shard":0}]}`
+	}},
+	{"owned with an unknown member", 0, func(n int) string {
+		return `{"op":"docs","owned":[{"rule":"ring","shards":1,"shard":0,"x":{` + repeat(n, `"#":0`) + `}}]}`
+	}},
+	{"epoch", 0, func(n int) string { return `{"op":"docs","epoch":1` + strings.Repeat("0", n) + `}` }},
+	{"key", 0, func(n int) string { return `{"op":"bulk","body":"","key":"` + strings.Repeat("k", n) + `"}` }},
+	{"show with many names", 0, func(n int) string { return `{"op":"search","show":{` + repeat(n, `"#":0`) + `}}` }},
+	{"show.fields", 8, func(n int) string { return `{"op":"search","show":{"fields":[` + repeat(n, `""`) + `]}}` }},
+	{"show.highlight", 28, func(n int) string {
+		return `{"op":"search","show":{"highlight":{"fields":[` + repeat(n, `"#"`) + `]}}}`
+	}},
+	{"show.highlight with many names", 8, func(n int) string {
+		return `{"op":"search","show":{"highlight":{` + repeat(n, `"#":0`) + `}}}`
+	}},
+	{"show.highlight with a long mark", 12, func(n int) string {
+		return `{"op":"search","show":{"highlight":{"fields":["a"],"pre":"` + strings.Repeat("p", n) + `"}}}`
+	}},
+	{"ids to fetch", 8, func(n int) string { return `{"op":"fetch","show":{},"ids":[` + repeat(n, `""`) + `]}` }},
+	{"vector to explain", 20, func(n int) string {
+		return `{"op":"fetch","ids":[],"show":{},"knn":{"field":"v","vector":[` + repeat(n, `1`) + `]}}`
+	}},
+	{"schema", 3, func(n int) string { return `{"op":"put_index","schema":"` + strings.Repeat("s", n) + `"}` }},
+	{"range", 0, func(n int) string { return `{"op":"sums","range":{"from":0,"to":1` + strings.Repeat("0", n) + `}}` }},
+	{"expect", 0, func(n int) string {
+		return `{"op":"sync","items":[{"id":"a","expect":"` + strings.Repeat("0", n) + `"}]}`
+	}},
+	{"items", 8, func(n int) string { return `{"op":"sync","items":[` + repeat(n, `{"id":"","expect":null}`) + `]}` }},
+	{"a body to sync", 2, func(n int) string {
+		return `{"op":"sync","items":[{"id":"a","expect":null,"body":"` + strings.Repeat(`\n`, n/2) + `"}]}`
+	}},
+	{"map", 4, func(n int) string { return `{"op":"place","epoch":1,"map":"` + strings.Repeat("A", n) + `"}` }},
 	{"a body that is no string", 0, func(n int) string { return `{"op":"bulk","body":{` + repeat(n, `"#":0`) + `}}` }},
 }
 
 // hostileLeaf answers with as little as it can.
 func hostileLeaf() leaf.Leaf {
+	return &fakeMember{
+		fake:     hostileNode(),
+		fetch:    func(*leaf.FetchRequest) (*leaf.FetchReply, error) { return &leaf.FetchReply{}, nil },
+		putIndex: func(*leaf.PutIndexRequest) (*leaf.PutIndexReply, error) { return &leaf.PutIndexReply{}, nil },
+		sync:     func(*leaf.SyncRequest) (*leaf.SyncReply, error) { return &leaf.SyncReply{}, nil },
+		place:    func(*leaf.PlaceRequest) (*leaf.PlaceReply, error) { return &leaf.PlaceReply{}, nil },
+	}
+}
+
+func hostileNode() *fake {
 	return &fake{
 		ping: func(context.Context) (*leaf.PingReply, error) { return &leaf.PingReply{}, nil },
 		docs: func(context.Context, *leaf.DocsRequest) (*leaf.DocsReply, error) { return &leaf.DocsReply{}, nil },
@@ -223,7 +269,7 @@ func (g *gate) admit(_ context.Context, n int) (func(), error) {
 // A long request is charged before it is taken apart, and refused when there is no memory for it; one with documents only for a copy
 // of them, if one is made.
 func TestLongRequestsAreCharged(t *testing.T) {
-	l := hostileLeaf().(*fake)
+	l := hostileNode()
 	g := &gate{room: 1 << 30}
 	held := 0
 	l.has = func(context.Context, *leaf.HasRequest) (*leaf.HasReply, error) {
@@ -277,7 +323,7 @@ func TestLongRequestsAreCharged(t *testing.T) {
 
 // A request without documents has a limit of its own, however long frames may be. The connection goes on.
 func TestRequestsWithoutDocumentsAreBounded(t *testing.T) {
-	l := hostileLeaf().(*fake)
+	l := hostileNode()
 	loads := 0
 	l.bulk = func(_ context.Context, _ *leaf.BulkRequest, body io.Reader) (*leaf.BulkReply, error) {
 		loads++

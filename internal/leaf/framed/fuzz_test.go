@@ -53,7 +53,9 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"op":"search","sort":"price,kind","after":["a",0.5,[1.5,null]],"filters":[{"bool":{"must":["a"]}}]}`))
 	f.Add([]byte(`{"op":"search","op":"search"}`))
 	f.Add([]byte("{\"op\":\"\xff\"}"))
-	h := NewHandler(goldenLeaf(), HandlerOptions{})
+	f.Add([]byte(`{"op":"docs","owned":[{"rule":"\u0072ing","shards":-1,"vnodes":0,"shard":1e3}],"epoch":1}`))
+	f.Add([]byte(`{"op":"fetch","ids":["b/1"],"show":{"fields":[],"highlight":["*"]},"knn":{"field":"v","bits":"AA=="}}`))
+	h := NewHandler(goldenMember(), HandlerOptions{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r frame.Reply
 		used := allocated(func() { r = h.Handle(t.Context(), b, nil) })
@@ -112,6 +114,21 @@ var replyReaders = []func(b []byte) (*api.Problem, error){
 	func(b []byte) (*api.Problem, error) { _, p, err := readDeleteReply(b); return p, err },
 	func(b []byte) (*api.Problem, error) { _, p, err := readIndexReply(b); return p, err },
 	func(b []byte) (*api.Problem, error) { _, p, err := readBulkReply(b, maxBulkErrors); return p, err },
+	func(b []byte) (*api.Problem, error) {
+		_, p, err := readSearchReply(b, &leaf.SearchRequest{Limit: exec.MaxWindow, Show: &leaf.Show{}})
+		return p, err
+	},
+	func(b []byte) (*api.Problem, error) { _, p, err := readFetchReply(b, 1); return p, err },
+	func(b []byte) (*api.Problem, error) { _, p, err := readFetchReply(b, 4); return p, err },
+	func(b []byte) (*api.Problem, error) { _, p, err := readIndexesReply(b); return p, err },
+	func(b []byte) (*api.Problem, error) { _, p, err := readPutIndexReply(b); return p, err },
+	func(b []byte) (*api.Problem, error) { _, p, err := readDropIndexReply(b); return p, err },
+	func(b []byte) (*api.Problem, error) { _, p, err := readSumsReply(b, 2, false); return p, err },
+	func(b []byte) (*api.Problem, error) { _, p, err := readSumsReply(b, leaf.MaxIDs, true); return p, err },
+	func(b []byte) (*api.Problem, error) { _, p, err := readDigestReply(b, 2); return p, err },
+	func(b []byte) (*api.Problem, error) { _, p, err := readDigestReply(b, leaf.MaxDepth); return p, err },
+	func(b []byte) (*api.Problem, error) { _, p, err := readSyncReply(b, 2); return p, err },
+	func(b []byte) (*api.Problem, error) { _, p, err := readPlaceReply(b); return p, err },
 }
 
 var fuzzAggs = func() *leaf.AggregateRequest {

@@ -234,8 +234,11 @@ func goldenCalls(t *testing.T) []goldenCall {
 
 // The bytes of every request and reply are pinned: they are a public format.
 func TestGolden(t *testing.T) {
-	h := NewHandler(goldenLeaf(), HandlerOptions{})
-	for _, c := range goldenCalls(t) {
+	checkGolden(t, NewHandler(goldenLeaf(), HandlerOptions{}), goldenCalls(t))
+}
+
+func checkGolden(t *testing.T, h *Handler, calls []goldenCall) {
+	for _, c := range calls {
 		t.Run(c.name, func(t *testing.T) {
 			w := begin(nil, c.op, "books", 1500*time.Microsecond)
 			c.write(w)

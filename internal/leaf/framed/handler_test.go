@@ -155,14 +155,44 @@ func TestMemoryOfReplies(t *testing.T) {
 }
 
 // largeLeaf answers with much.
-func largeLeaf() *fake {
+func largeLeaf() *fakeMember {
+	const n = 12_000
+	id := func(i int) string { return fmt.Sprintf("%0100d", i) }
+	m := &fakeMember{fake: largeNode()}
+	m.fetch = func(r *leaf.FetchRequest) (*leaf.FetchReply, error) {
+		return &leaf.FetchReply{Docs: []leaf.Shown{{Source: fmt.Appendf(nil, `{"x":%q}`, strings.Repeat("x", 2<<20))}}}, nil
+	}
+	m.indexes = func() (*leaf.IndexesReply, error) {
+		return &leaf.IndexesReply{Indexes: []api.IndexInfo{{Schema: strings.Repeat("s", 2<<20)}}}, nil
+	}
+	m.sums = func(r *leaf.SumsRequest) (*leaf.SumsReply, error) {
+		out := &leaf.SumsReply{Sums: make([]leaf.Sum, n)}
+		for i := range n {
+			out.IDs = append(out.IDs, id(i))
+		}
+		return out, nil
+	}
+	m.digest = func(r *leaf.DigestRequest) (*leaf.DigestReply, error) {
+		out := &leaf.DigestReply{Docs: make([]uint32, 1<<16), Sums: make([]leaf.Sum, 1<<16)}
+		for i := range out.Sums {
+			out.Sums[i] = sumOf(1)
+		}
+		return out, nil
+	}
+	return m
+}
+
+func largeNode() *fake {
 	const n = 12_000
 	id := func(i int) string { return fmt.Sprintf("%0100d", i) }
 	l := manyLeaf(100_000, 100)
-	l.search = func(context.Context, *leaf.SearchRequest) (*leaf.SearchReply, error) {
+	l.search = func(_ context.Context, q *leaf.SearchRequest) (*leaf.SearchReply, error) {
 		r := &leaf.SearchReply{Meta: goldenMeta, Hits: make([]leaf.Hit, n)}
 		for i := range r.Hits {
 			r.Hits[i] = leaf.Hit{ID: id(i), Score: 1}
+		}
+		if q.Show != nil {
+			r.Hits, r.Shown = r.Hits[:1], []leaf.Shown{{Source: fmt.Appendf(nil, `{"x":%q}`, strings.Repeat("x", 2<<20))}}
 		}
 		return r, nil
 	}
@@ -213,7 +243,8 @@ func largeLeaf() *fake {
 
 var largeReads = []string{
 	`{"op":"search","limit":10000}`, `{"op":"knn","field":"v","vector":[1]}`, `{"op":"stats","terms":[]}`, `{"op":"agg","values":["f"]}`,
-	`{"op":"has","ids":["x"]}`, `{"op":"ids"}`,
+	`{"op":"has","ids":["x"]}`, `{"op":"ids"}`, `{"op":"search","show":{"source":true}}`, `{"op":"fetch","ids":["x"],"show":{"source":true}}`,
+	`{"op":"indexes"}`, `{"op":"digest","depth":16}`,
 }
 
 // Every long reply is charged from when it is made until it was sent; what it was made of only until it is made.

@@ -191,7 +191,7 @@ func appendPlaceReply(b []byte, r *leaf.PlaceReply) []byte {
 	b = append(b, `{"ok":true,"node":`...)
 	b = api.AppendString(b, r.Node)
 	b = append(b, `,"epoch":`...)
-	b = strconv.AppendUint(b, r.Epoch, 10)
+	b = appendEpoch(b, r.Epoch)
 	if len(r.Map) > 0 {
 		b = append(b, `,"map":`...)
 		b = appendBase64(b, r.Map)
@@ -208,7 +208,10 @@ func readPlaceReply(b []byte) (*leaf.PlaceReply, *api.Problem, error) {
 		case "node":
 			out.Node = s.str()
 		case "epoch":
-			out.Epoch = s.u64()
+			var ok bool
+			if out.Epoch, ok = parseEpoch(s.value()); !ok {
+				s.fail("expected an epoch")
+			}
 		case mapMember:
 			raw, _ := s.token()
 			if s.err != nil {

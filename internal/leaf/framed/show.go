@@ -22,6 +22,9 @@ var (
 	fetchMembers = viewed("ids", showMember, "query", filtersMember, "stats", "knn", fieldsMember, defaultOp, "rest")
 )
 
+// highlightBytes is how long the member highlight may be: as many names as there may be, of the longest, and every byte escaped.
+const highlightBytes = 128 << 10
+
 // show writes the member show.
 func (w *writer) show(s *leaf.Show) {
 	w.name(showMember)
@@ -75,7 +78,7 @@ func (m *message) show() *leaf.Show {
 	s := &leaf.Show{Source: o.yes("source"), Fields: o.texts("fields", "fields", maxDefaultFields), Explain: o.yes("explain")}
 	if raw := o.get("highlight"); raw != nil {
 		// With the parser of searches over HTTP, so that there is one syntax.
-		if o.fits("highlight", sortBytes); o.prob == nil {
+		if o.fits("highlight", highlightBytes); o.prob == nil {
 			body := append(append([]byte(`{"highlight":`), raw...), '}')
 			r, prob := api.ParseSearchBody(body, "", api.SearchLimits{Hits: exec.MaxWindow})
 			if prob != nil {

@@ -22,8 +22,8 @@ func viewed(members ...string) []string {
 	return append(members, epochMember, ownedMember, lenientMember)
 }
 
-// maxEpoch is the highest epoch that travels: what a number of JSON holds exactly everywhere. Epochs count changes of a map.
-const maxEpoch = 1 << 53
+// plainEpoch is the highest epoch that travels as a number, which every library of JSON holds exactly; a higher one is a string.
+const plainEpoch = 1 << 53
 
 // maxRule is how long the name of a rule may be, as it is written, that is looked at.
 const maxRule = 64
@@ -40,15 +40,27 @@ func (w *writer) epoch(n uint64) {
 	if n == 0 {
 		return
 	}
-	if n > maxEpoch {
-		w.fail(wrongEpoch())
-	}
 	w.name(epochMember)
-	w.b = strconv.AppendUint(w.b, n, 10)
+	w.b = appendEpoch(w.b, n)
 }
 
-func wrongEpoch() *api.Problem {
-	return invalid(epochMember, fmt.Sprintf("it is a whole number from 0 to %d", maxEpoch)).Within(maxEpoch)
+// appendEpoch appends an epoch: a number, or a string with a number above plainEpoch.
+func appendEpoch(b []byte, n uint64) []byte {
+	if n <= plainEpoch {
+		return strconv.AppendUint(b, n, 10)
+	}
+	b = append(b, '"')
+	b = strconv.AppendUint(b, n, 10)
+	return append(b, '"')
+}
+
+// parseEpoch reads an epoch.
+func parseEpoch(raw []byte) (uint64, bool) {
+	if n := len(raw); n > 1 && raw[0] == '"' {
+		return parseU64(raw[1 : n-1])
+	}
+	n, ok := parseU64(raw)
+	return n, ok && n <= plainEpoch
 }
 
 func (w *writer) owned(list []placement.Share) {
@@ -131,10 +143,9 @@ func (m *message) epoch() uint64 {
 	if raw == nil {
 		return 0
 	}
-	n, ok := parseU64(raw)
-	if !ok || n > maxEpoch {
-		m.failed(wrongEpoch())
-		return 0
+	n, ok := parseEpoch(raw)
+	if !ok {
+		m.fail(epochMember, fmt.Sprintf("it is a whole number from 0, in a string if it is above %d", plainEpoch))
 	}
 	return n
 }
