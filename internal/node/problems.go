@@ -8,7 +8,6 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/front"
-	"github.com/weft-search/weft/internal/schema/jsondoc"
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/exec"
@@ -133,7 +132,7 @@ func engineCode(code string) api.Code {
 	if c, ok := parameterCodes[code]; ok {
 		return c
 	}
-	return knownCode(code, api.InvalidQuery)
+	return api.KnownCode(code, api.InvalidQuery)
 }
 
 // readOnlyReason says in public words why an index takes no writes, and what ends that.
@@ -147,23 +146,6 @@ func readOnlyReason(err error) string {
 		return "a write to the disk failed, and what the disk holds is not known before a restart reads it; searches go on, writes do after the restart"
 	}
 	return "documents in memory cannot be written out to the disk and leave no room for more; the server keeps trying, searches go on, and the log of the server tells why"
-}
-
-// docProblem is the problem of a document that does not fit; its codes come from package jsondoc.
-func docProblem(e *jsondoc.DocError) *api.Problem {
-	p := &api.Problem{Code: knownCode(e.Code, api.InvalidDocument), Field: api.Clip(e.Field), Detail: api.ClipDetail(e.Reason)}
-	if e.Position >= 0 {
-		p.At(e.Position)
-	}
-	return p
-}
-
-// knownCode is code if the table has it, else other.
-func knownCode(code string, other api.Code) api.Code {
-	if _, ok := api.Codes[api.Code(code)]; ok {
-		return api.Code(code)
-	}
-	return other
 }
 
 // failureReason says in public words why an index did not open. The log has the whole error.

@@ -135,7 +135,7 @@ func TestErrorsBecomeProblems(t *testing.T) {
 		jsondoc.CodeTypeConflict, jsondoc.CodeNumberOutOfRange, jsondoc.CodeValueTooLong, jsondoc.CodeTooManyValues, jsondoc.CodeTooManyFields,
 		jsondoc.CodeInvalidFieldName, jsondoc.CodeTooDeep, jsondoc.CodeDocumentTooLarge,
 	} {
-		if p := docProblem(&jsondoc.DocError{Code: code}); string(p.Code) != code {
+		if p := api.DocProblem(&jsondoc.DocError{Code: code}); string(p.Code) != code {
 			t.Errorf("code %s of a document becomes %s", code, p.Code)
 		}
 		seen[api.Code(code)] = true

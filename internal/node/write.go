@@ -302,7 +302,7 @@ func (w *writer) parse(b *batch, line int, raw []byte) {
 func (w *writer) typed(b *batch, it *item) {
 	doc, inferred, derr := w.parser.Parse(it.raw)
 	if derr != nil {
-		it.doc, it.fail = nil, docProblem(derr)
+		it.doc, it.fail = nil, api.DocProblem(derr)
 		it.fail.Line = it.line
 		it.key = jsondoc.ID(it.raw, w.keyField())
 		return
@@ -367,7 +367,7 @@ func (w *writer) apply(ctx context.Context, b *batch) error {
 				fields[i] = inf.Field
 			}
 			if err := w.lease.eng.AddFields(ctx, fields); err == nil {
-				w.report(w.pending)
+				w.inferred = api.AddInferred(w.inferred, w.pending)
 			} else if conflict = err; !isFieldConflict(err) {
 				return err
 			}
@@ -448,19 +448,4 @@ func extends(now, old *schema.Schema) bool {
 		}
 	}
 	return true
-}
-
-// report remembers fields for the reply.
-func (w *writer) report(list []jsondoc.Inference) {
-	for _, inf := range list {
-		w.inferred = append(w.inferred, api.InferredField{Name: inf.Field.Name, Type: typeName(&inf.Field), From: inf.From})
-	}
-}
-
-// typeName is a field's type as SDL writes it.
-func typeName(f *schema.Field) string {
-	if f.Type == schema.Text {
-		return f.Type.String() + "<" + f.Tokenizer + ">"
-	}
-	return f.Type.String()
 }
