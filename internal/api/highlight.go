@@ -78,13 +78,32 @@ func (p *parsing) setHighlight(v value) *Problem {
 	default:
 		return badParam("highlight", "it is a list of fields or an object")
 	}
-	switch {
-	case prob != nil:
+	if prob != nil {
 		return prob
+	}
+	return h.Check()
+}
+
+// Check refuses what a request could not ask for. A FragmentSize or Fragments of 0 stands for the default.
+func (h *Highlight) Check() *Problem {
+	switch {
 	case len(h.Fields) == 0:
 		return badParam("highlight", "it names no field; * stands for every text field that the query searches")
 	case len(h.Fields) > MaxHighlight:
 		return badParam("highlight", fmt.Sprintf("it names %d fields, at most %d are allowed", len(h.Fields), MaxHighlight)).Within(MaxHighlight)
+	}
+	for _, n := range []struct {
+		member            string
+		have, least, most int
+	}{{"fragment_size", h.FragmentSize, highlight.MinBytes, MaxFragmentSize}, {"fragments", h.Fragments, 1, highlight.MaxFragments}} {
+		if n.have != 0 && (n.have < n.least || n.have > n.most) {
+			return badParam("highlight", fmt.Sprintf("%s is a number from %d to %d", n.member, n.least, n.most)).Within(int64(n.most))
+		}
+	}
+	for _, m := range []struct{ member, text string }{{"pre", h.Pre}, {"post", h.Post}} {
+		if !mark(m.text) {
+			return badMark(m.member)
+		}
 	}
 	return nil
 }
@@ -95,8 +114,17 @@ func tagOf(member string, v jsontext.Value) (string, *Problem) {
 		return "", badParam("highlight", member+" is a string")
 	}
 	s := unquote(v)
-	if len(s) > highlight.MaxMarkBytes || !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
-		return "", badParam("highlight", fmt.Sprintf("%s is a text of at most %d bytes", member, highlight.MaxMarkBytes)).Within(highlight.MaxMarkBytes)
+	if !mark(s) {
+		return "", badMark(member)
 	}
 	return s, nil
+}
+
+// mark tells whether a text can stand around what was found.
+func mark(s string) bool {
+	return len(s) <= highlight.MaxMarkBytes && utf8.ValidString(s) && !strings.ContainsRune(s, 0)
+}
+
+func badMark(member string) *Problem {
+	return badParam("highlight", fmt.Sprintf("%s is a text of at most %d bytes", member, highlight.MaxMarkBytes)).Within(highlight.MaxMarkBytes)
 }

@@ -33,8 +33,10 @@ type showing struct {
 // bindShow holds what is to be shown against the schema, with the problems that a search over HTTP has. The default fields of the view
 // are set.
 func (v *view) bindShow(show *leaf.Show, q query.Node, filters []query.Node, near *api.KNN) (*showing, error) {
-	if h := show.Highlight; h != nil && len(h.Fields) > api.MaxHighlight {
-		return nil, tooMany("highlight", len(h.Fields), api.MaxHighlight)
+	if show.Highlight != nil {
+		if prob := show.Highlight.Check(); prob != nil {
+			return nil, prob
+		}
 	}
 	s := &showing{Show: show, query: &bound.Query{Root: everythingIf(q)}, filters: filters, knn: near}
 	_, s.query.Everything = s.query.Root.(*query.All)

@@ -108,6 +108,10 @@ func diff(want, got any) string {
 			x.Hits, y.Hits = nil, nil
 			want, got = &x, &y
 		}
+	case *leaf.DigestReply:
+		if g := got.(*leaf.DigestReply); slices.Equal(w.Docs, g.Docs) && slices.Equal(w.Sums, g.Sums) {
+			want, got = w.Meta, g.Meta
+		}
 	case []leaf.Hit:
 		if sameHits(w, got.([]leaf.Hit)) {
 			return ""

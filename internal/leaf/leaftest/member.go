@@ -765,11 +765,13 @@ func testMemberErrors(t *testing.T, e Env) {
 		{show(leaf.Show{Highlight: &api.Highlight{Fields: []string{"nosuch"}}}), api.UnknownField},
 		{show(leaf.Show{Highlight: &api.Highlight{Fields: []string{"i"}}}), api.InvalidField},
 		{show(leaf.Show{Highlight: &api.Highlight{Fields: []string{"title"}, FragmentSize: 1}}), api.InvalidParameter},
+		{show(leaf.Show{Highlight: &api.Highlight{Fields: []string{"title"}, Fragments: 101}}), api.InvalidParameter},
+		{show(leaf.Show{Highlight: &api.Highlight{Fields: []string{"title"}, Pre: strings.Repeat("x", 257)}}), api.InvalidParameter},
 		{leaf.FetchRequest{Show: leaf.Show{Explain: true}, Query: parse(t, "nosuch:x")}, api.UnknownField},
 		{leaf.FetchRequest{Show: leaf.Show{Explain: true}, DefaultFields: []string{"i"}}, api.FieldNotSearchable},
 		{leaf.FetchRequest{Show: leaf.Show{Explain: true}, KNN: &api.KNN{Field: "v", Dense: []float32{1}}}, api.InvalidVector},
 		{leaf.FetchRequest{Show: leaf.Show{Explain: true}, KNN: &api.KNN{Field: "title", Dense: []float32{1}}}, api.FieldNotVector},
-		{leaf.FetchRequest{Stats: &score.Stats{DF: map[score.Term]uint64{{Field: "title", Text: "x"}: 1}}}, api.InvalidParameter},
+		{leaf.FetchRequest{Show: leaf.Show{Explain: true}, Stats: &score.Stats{DF: map[score.Term]uint64{{Field: "title", Text: "x"}: 1}}}, api.InvalidParameter},
 	} {
 		c.req.Index, c.req.IDs = corpusIndex, []string{"both"}
 		if _, err := bothMembers(t, e, fmt.Sprint("fetch ", i), func(m leaf.Member) (*leaf.FetchReply, error) { return m.Fetch(ctx, &c.req) }); !hasCode(err, c.code) {
@@ -784,7 +786,6 @@ func testMemberErrors(t *testing.T, e Env) {
 		}
 	}
 	for i, req := range []leaf.SumsRequest{
-		{Range: &leaf.HashRange{To: 1}, IDs: []string{"x"}, Limit: 1},
 		{Range: &leaf.HashRange{From: 2, To: 1}, Limit: 1},
 		{Range: &leaf.HashRange{To: 1}},
 	} {
