@@ -480,8 +480,8 @@ func (c *Cluster) forget(addr string) {
 const changeAttempts = 8
 
 // Change makes the next map with fn, which gets the one that is agreed on and returns another with the next epoch, or an error to leave
-// things as they are. fn is called again when another coordinator was first. When Change returns, the new map is agreed on and in
-// force here.
+// things as they are. fn is called again when another coordinator was first. When Change returns, the new map is agreed on, and it or
+// one that another coordinator has made of it since is in force here.
 func (c *Cluster) Change(ctx context.Context, fn func(m *shardmap.Map) (*shardmap.Map, error)) (*State, error) {
 	if err := c.lock(ctx); err != nil {
 		return nil, err
@@ -526,10 +526,23 @@ func (c *Cluster) changeLocked(ctx context.Context, fn func(m *shardmap.Map) (*s
 		}
 		c.version = v
 	}
-	if err := c.putInForceLocked(ctx, next); err != nil {
-		return nil, err
+	err = c.putInForceLocked(ctx, next)
+	if !IsStale(err) || c.o.Source == nil && !c.hasTaken(next.Groups[0].Members[0], next.Epoch) {
+		return c.State(), err
 	}
-	return c.State(), nil
+	// The change is made: what refuses it is a map that another coordinator has made of it since.
+	for range changeAttempts {
+		now, rerr := c.readLocked(ctx)
+		if rerr != nil {
+			return nil, fmt.Errorf("the shard map is changed, and not in force here: %w", rerr)
+		}
+		if now.Epoch > next.Epoch {
+			if err = c.putInForceLocked(ctx, now); !IsStale(err) {
+				return c.State(), err
+			}
+		}
+	}
+	return nil, fmt.Errorf("the shard map is changed, and not in force here because others keep changing it: %w", ErrUnsettled)
 }
 
 // Settle makes sure that at least one member of every group has taken the map of the state, so that nobody who goes by an older one
@@ -544,4 +557,41 @@ func (c *Cluster) Settle(ctx context.Context, s *State) error {
 		}
 	}
 	return nil
+}
+
+// Keeper says who keeps the map: "store" or "members".
+func (c *Cluster) Keeper() string {
+	if c.o.Source == nil {
+		return "members"
+	}
+	return "store"
+}
+
+// Answer is what a member says about the map that it keeps. Reply is nil where it keeps none.
+type Answer struct {
+	Addr  string
+	Reply *leaf.PlaceReply
+	Err   error
+}
+
+// Ask asks every member of a state for the map that it keeps, and returns their answers by group, in the order of the map.
+func (c *Cluster) Ask(ctx context.Context, s *State) [][]Answer {
+	out := make([][]Answer, len(s.Groups))
+	var wg sync.WaitGroup
+	for i, group := range s.Groups {
+		out[i] = make([]Answer, len(group.Members))
+		for k, m := range group.Members {
+			out[i][k].Addr = m.Addr
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
+				defer cancel()
+				a := &out[i][k]
+				if a.Reply, a.Err = m.Leaf.Placed(ctx); unsupported(a.Err) {
+					a.Err = nil
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return out
 }

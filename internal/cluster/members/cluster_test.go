@@ -1,0 +1,378 @@
+package members
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/store"
+	"github.com/weft-search/weft/internal/topology/placement"
+	"github.com/weft-search/weft/internal/topology/shardmap"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fleet is a set of members by address that keep maps, as nodes do.
+type fleet struct {
+	mu      sync.Mutex
+	members map[string]*keeper
+}
+
+// keeper keeps a map. Its other calls are not made here.
+type keeper struct {
+	leaf.Member
+	mu    sync.Mutex
+	down  bool
+	epoch uint64
+	b     []byte
+}
+
+func (f *fleet) at(addr string) *keeper {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.members == nil {
+		f.members = map[string]*keeper{}
+	}
+	if f.members[addr] == nil {
+		f.members[addr] = &keeper{}
+	}
+	return f.members[addr]
+}
+
+func (f *fleet) dial(addr string) (leaf.Member, error) { return f.at(addr), nil }
+
+func (k *keeper) Close() error { return nil }
+
+func (k *keeper) setDown(down bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.down = down
+}
+
+func (k *keeper) has() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.epoch
+}
+
+func (k *keeper) Place(_ context.Context, req *leaf.PlaceRequest) (*leaf.PlaceReply, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.down {
+		return nil, &leaf.TransportError{Cause: errors.New("down")}
+	}
+	if req.Epoch < k.epoch || req.Epoch == k.epoch && !bytes.Equal(req.Map, k.b) {
+		return nil, api.NewProblem(api.StaleMap, "a newer map is here")
+	}
+	k.epoch, k.b = req.Epoch, req.Map
+	return &leaf.PlaceReply{Epoch: k.epoch, Map: k.b}, nil
+}
+
+func (k *keeper) Placed(context.Context) (*leaf.PlaceReply, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.down {
+		return nil, &leaf.TransportError{Cause: errors.New("down")}
+	}
+	return &leaf.PlaceReply{Epoch: k.epoch, Map: k.b}, nil
+}
+
+// groups makes a map of groups of two members: g0a|g0b, g1a|g1b, and so on.
+func groups(t *testing.T, n int) *shardmap.Map {
+	t.Helper()
+	var list []shardmap.Group
+	for i := range n {
+		list = append(list, shardmap.Group{Members: []string{fmt.Sprintf("g%da:1", i), fmt.Sprintf("g%db:1", i)}})
+	}
+	m, err := shardmap.New(placement.Ring, 0, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func open(t *testing.T, o Options) *Cluster {
+	t.Helper()
+	if o.Every == 0 {
+		o.Every = 5 * time.Millisecond
+	}
+	c, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func ready(t *testing.T, c *Cluster) *State {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := c.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return c.State()
+}
+
+// until looks until a condition holds.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%s: not in time", what)
+		}
+	}
+}
+
+func TestTheFirstMapIsGivenToEveryMember(t *testing.T) {
+	f := &fleet{}
+	s := ready(t, open(t, Options{Dial: f.dial, Initial: groups(t, 3)}))
+	if s.Epoch() != 1 || len(s.Groups) != 3 || s.Moving() {
+		t.Fatalf("epoch %d, %d groups", s.Epoch(), len(s.Groups))
+	}
+	for _, addr := range []string{"g0a:1", "g0b:1", "g1a:1", "g1b:1", "g2a:1", "g2b:1"} {
+		if f.at(addr).has() != 1 {
+			t.Errorf("%s has epoch %d", addr, f.at(addr).has())
+		}
+	}
+}
+
+// A group of which nobody answers may keep a map: without one, nothing is begun. With one member of it, it is.
+func TestNoMapIsMadeWhileAGroupIsSilent(t *testing.T) {
+	f := &fleet{}
+	f.at("g1a:1").setDown(true)
+	f.at("g1b:1").setDown(true)
+	c := open(t, Options{Dial: f.dial, Initial: groups(t, 2)})
+	if err := c.refresh(t.Context()); !errors.Is(err, ErrNotReady) {
+		t.Fatalf("got %v", err)
+	}
+	if c.State() != nil || f.at("g0a:1").has() != 0 {
+		t.Fatal("a map was made")
+	}
+	f.at("g1b:1").setDown(false)
+	ready(t, c)
+	if f.at("g1b:1").has() != 1 || f.at("g0a:1").has() != 1 {
+		t.Error("the map was not given")
+	}
+	f.at("g1a:1").setDown(false)
+	until(t, "the member that was down is given the map", func() bool { return f.at("g1a:1").has() == 1 })
+}
+
+// A coordinator that is started with another group goes on with the documents where they are.
+func TestMoreGroupsThanBeforeDoNotMoveDocuments(t *testing.T) {
+	f := &fleet{}
+	first := open(t, Options{Dial: f.dial, Initial: groups(t, 3)})
+	ready(t, first)
+	s := ready(t, open(t, Options{Dial: f.dial, Initial: groups(t, 4)}))
+	if s.Epoch() != 2 || len(s.Groups) != 4 || s.Map.Placed != 3 || s.Visible().Spec().Shards != 3 {
+		t.Fatalf("epoch %d, %d groups, placed %d", s.Epoch(), len(s.Groups), s.Map.Placed)
+	}
+	if _, visible := s.View(3); visible {
+		t.Error("the new group is read")
+	}
+	// The other coordinator learns of it.
+	until(t, "the first coordinator has the map", func() bool { return first.State().Epoch() == 2 })
+
+	// One with too few is not started.
+	few := open(t, Options{Dial: f.dial, Initial: groups(t, 2)})
+	if err := few.refresh(t.Context()); err == nil || few.State() != nil {
+		t.Errorf("a coordinator with 2 of 3 groups has started: %v", err)
+	}
+	other := groups(t, 4)
+	other.Rule = placement.Modulo
+	wrong := open(t, Options{Dial: f.dial, Initial: other})
+	if err := wrong.refresh(t.Context()); err == nil || wrong.State() != nil {
+		t.Errorf("a coordinator with another rule has started: %v", err)
+	}
+}
+
+// Coordinators that change the map at the same time do it one after the other, with the members as the keepers and with a store.
+func TestChangesFollowEachOther(t *testing.T) {
+	for _, kept := range []string{"members", "store"} {
+		t.Run(kept, func(t *testing.T) {
+			f := &fleet{}
+			o := Options{Dial: f.dial, Initial: groups(t, 2)}
+			if kept == "store" {
+				o.Source = shardmap.NewStoreSource(store.NewMemory(nil))
+			}
+			const coordinators, changes = 4, 5
+			// Two coordinators that make the same map of a map have both made it.
+			toggle := func(m *shardmap.Map) (*shardmap.Map, error) {
+				switch {
+				case m.Move == nil:
+					return m.BeginMove(1, "j")
+				case m.Move.Phase == shardmap.Copying:
+					return m.AbortMove()
+				}
+				return m.EndMove()
+			}
+			all := make([]*Cluster, coordinators)
+			for i := range all {
+				all[i] = open(t, o)
+				if ready(t, all[i]); all[i].Keeper() != kept {
+					t.Fatalf("kept by %s", all[i].Keeper())
+				}
+			}
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			made := map[uint64]bool{}
+			for _, c := range all {
+				wg.Go(func() {
+					for range changes {
+						s, err := c.Change(t.Context(), toggle)
+						switch {
+						case err == nil:
+							mu.Lock()
+							made[s.Epoch()] = true
+							mu.Unlock()
+						case !errors.Is(err, shardmap.ErrConflict) && !IsStale(err):
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if len(made) == 0 {
+				t.Fatal("nobody has changed anything")
+			}
+			last := f.maps(t)[0].Epoch
+			if most := uint64(1 + coordinators*changes); last < 2 || last > most {
+				t.Errorf("epoch %d after at most %d changes", last, most-1)
+			}
+			if !made[last] {
+				t.Errorf("nobody has made epoch %d", last)
+			}
+			for _, c := range all {
+				until(t, "all go by the last map", func() bool { return c.State().Epoch() == last })
+			}
+			for _, k := range []string{"g0a:1", "g0b:1", "g1a:1", "g1b:1"} {
+				until(t, "all keep the last map", func() bool { return f.at(k).has() == last })
+			}
+		})
+	}
+}
+
+// maps are those that the members keep, the one of the highest epoch first.
+func (f *fleet) maps(t *testing.T) []*shardmap.Map {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []*shardmap.Map
+	for _, k := range f.members {
+		k.mu.Lock()
+		epoch, b := k.epoch, k.b
+		k.mu.Unlock()
+		if epoch == 0 {
+			continue
+		}
+		m, err := shardmap.Decode(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b *shardmap.Map) int { return int(b.Epoch) - int(a.Epoch) })
+	return out
+}
+
+// A call that a member refused as out of date gets a newer state, or the news that there is none.
+func TestStaleReadsTheMapAnew(t *testing.T) {
+	f := &fleet{}
+	o := Options{Dial: f.dial, Initial: groups(t, 2), Every: time.Hour}
+	a, b := open(t, o), open(t, o)
+	old := ready(t, a)
+	ready(t, b)
+	if _, err := b.Change(t.Context(), func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddGroup("g2a:1") }); err != nil {
+		t.Fatal(err)
+	}
+	if a.State() != old {
+		t.Fatal("the map is known already")
+	}
+	s, err := a.Stale(t.Context(), old)
+	if err != nil || s.Epoch() != old.Epoch()+1 || len(s.Groups) != 3 {
+		t.Fatalf("%v %v", s, err)
+	}
+	if _, err := a.Stale(t.Context(), s); !IsStale(err) {
+		t.Errorf("with nothing newer: %v", err)
+	}
+	if err := a.Settle(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+	f.at("g2a:1").setDown(true)
+	next, err := a.Change(t.Context(), func(m *shardmap.Map) (*shardmap.Map, error) { return m.BeginMove(3, "j") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Settle(t.Context(), next); !errors.Is(err, ErrUnsettled) {
+		t.Errorf("with a silent group: %v", err)
+	}
+	f.at("g2a:1").setDown(false)
+	if err := a.Settle(t.Context(), next); err != nil {
+		t.Error(err)
+	}
+}
+
+// While documents are moved, readers see each on one shard, and writers write to both.
+func TestStatesOfAMove(t *testing.T) {
+	f := &fleet{}
+	c := open(t, Options{Dial: f.dial, Initial: groups(t, 3)})
+	ready(t, c)
+	for _, step := range []struct {
+		name    string
+		change  func(m *shardmap.Map) (*shardmap.Map, error)
+		visible int
+		double  bool
+	}{
+		{"add", func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddGroup("g3a:1") }, 3, false},
+		{"copying", func(m *shardmap.Map) (*shardmap.Map, error) { return m.BeginMove(4, "j") }, 3, true},
+		{"cleaning", func(m *shardmap.Map) (*shardmap.Map, error) { return m.Cutover() }, 4, false},
+		{"end", func(m *shardmap.Map) (*shardmap.Map, error) { return m.EndMove() }, 4, false},
+	} {
+		s, err := c.Change(t.Context(), step.change)
+		if err != nil {
+			t.Fatal(step.name, err)
+		}
+		if s.Visible().Spec().Shards != step.visible {
+			t.Errorf("%s: %d shards are visible", step.name, s.Visible().Spec().Shards)
+		}
+		doubles := 0
+		for i := range 1000 {
+			id := fmt.Sprintf("pkg/%d", i)
+			w := s.Writers(id)
+			if len(w) > 1 {
+				doubles++
+			}
+			if !slices.Contains(w, s.Owner(id)) {
+				t.Fatalf("%s: %s is not written where it is read", step.name, id)
+			}
+		}
+		if (doubles > 0) != step.double {
+			t.Errorf("%s: %d of 1000 ids are written twice", step.name, doubles)
+		}
+		for g := range s.Groups {
+			v, visible := s.View(g)
+			if visible != (g < step.visible) || v.Epoch != s.Epoch() || (len(v.Owned) > 0) != (visible && s.Moving()) {
+				t.Errorf("%s: group %d is seen as %+v, %v", step.name, g, v, visible)
+			}
+		}
+	}
+}
