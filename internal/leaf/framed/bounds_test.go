@@ -141,13 +141,13 @@ var hostile = []struct {
 	{"key", 0, func(n int) string { return `{"op":"bulk","body":"","key":"` + strings.Repeat("k", n) + `"}` }},
 	{"show with many names", 0, func(n int) string { return `{"op":"search","show":{` + repeat(n, `"#":0`) + `}}` }},
 	{"show.fields", 8, func(n int) string { return `{"op":"search","show":{"fields":[` + repeat(n, `""`) + `]}}` }},
-	{"show.highlight", 28, func(n int) string {
+	{"show.highlight", 0, func(n int) string {
 		return `{"op":"search","show":{"highlight":{"fields":[` + repeat(n, `"#"`) + `]}}}`
 	}},
-	{"show.highlight with many names", 8, func(n int) string {
+	{"show.highlight with many names", 0, func(n int) string {
 		return `{"op":"search","show":{"highlight":{` + repeat(n, `"#":0`) + `}}}`
 	}},
-	{"show.highlight with a long mark", 12, func(n int) string {
+	{"show.highlight with a long mark", 0, func(n int) string {
 		return `{"op":"search","show":{"highlight":{"fields":["a"],"pre":"` + strings.Repeat("p", n) + `"}}}`
 	}},
 	{"ids to fetch", 8, func(n int) string { return `{"op":"fetch","show":{},"ids":[` + repeat(n, `""`) + `]}` }},

@@ -54,7 +54,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"op":"search","op":"search"}`))
 	f.Add([]byte("{\"op\":\"\xff\"}"))
 	f.Add([]byte(`{"op":"docs","owned":[{"rule":"\u0072ing","shards":-1,"vnodes":0,"shard":1e3}],"epoch":1}`))
-	f.Add([]byte(`{"op":"fetch","ids":["b/1"],"show":{"fields":[],"highlight":["*"]},"knn":{"field":"v","bits":"AA=="}}`))
+	f.Add([]byte(`{"op":"fetch","ids":["b/1"],"show":{"fields":[],"highlight":{"fields":["*"],"pre":""}},"knn":{"field":"v","bits":"AA=="}}`))
 	h := NewHandler(goldenMember(), HandlerOptions{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r frame.Reply

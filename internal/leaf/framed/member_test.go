@@ -15,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weft-search/weft/internal/api"
-	"github.com/weft-search/weft/internal/highlight"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/score"
@@ -315,7 +314,12 @@ func TestFaultsOfRequestsToAMember(t *testing.T) {
 		{`{"op":"search","show":{"fields":"title"}}`, "invalid_parameter", `"field":"fields"`},
 		{`{"op":"search","show":{"highlight":{"fields":["a"],"x":1}}}`, "unknown_parameter", `"field":"highlight"`},
 		{`{"op":"search","show":{"highlight":{"fields":["a"],"fields":["a"]}}}`, "repeated_parameter", `"field":"fields"`},
-		{`{"op":"search","show":{"highlight":{"fields":["a"],"fragment_size":1}}}`, "invalid_parameter", `"field":"highlight"`},
+		{`{"op":"search","show":{"highlight":["a"]}}`, "invalid_parameter", `"field":"highlight"`},
+		{`{"op":"search","show":{"highlight":{}}}`, "missing_parameter", `"field":"highlight"`},
+		{`{"op":"search","show":{"highlight":{"fields":["a"],"fragment_size":1.5}}}`, "invalid_parameter", `"error":"highlight: fragment_size: `},
+		{`{"op":"search","show":{"highlight":{"fields":["a"],"pre":"` + strings.Repeat("p", 9999) + `"}}}`, "invalid_parameter", `"field":"highlight","limit":256`},
+		{`{"op":"search","show":{"highlight":{"fields":["a"],"escape":"no"}}}`, "invalid_parameter", `"field":"highlight"`},
+		{`{"op":"search","show":{"highlight":{"fields":[` + strings.Repeat(`"a",`, 64) + `"a"]}}}`, "invalid_parameter", `"field":"highlight","limit":64`},
 		{`{"op":"search","local_stats":"yes"}`, "invalid_parameter", `"field":"local_stats"`},
 		{`{"op":"fetch","show":{}}`, "missing_parameter", `"field":"ids"`},
 		{`{"op":"fetch","ids":[]}`, "missing_parameter", `"field":"show"`},
@@ -330,7 +334,6 @@ func TestFaultsOfRequestsToAMember(t *testing.T) {
 		{`{"op":"sums"}`, "missing_parameter", `"field":"ids"`},
 		{`{"op":"sums","ids":[],"limit":1}`, "invalid_parameter", `"field":"limit"`},
 		{`{"op":"sums","ids":[],"after":"a"}`, "invalid_parameter", `"field":"after"`},
-		{`{"op":"sums","ids":[],"range":{"from":0,"to":1}}`, "invalid_parameter", `"field":"ids"`},
 		{`{"op":"sums","range":[0,1]}`, "invalid_parameter", `"field":"range"`},
 		{`{"op":"sums","range":{"from":0}}`, "missing_parameter", `"field":"to"`},
 		{`{"op":"sums","range":{"from":0,"to":4294967296}}`, "invalid_parameter", `"field":"to"`},
@@ -360,7 +363,7 @@ func TestFaultsOfRequestsToAMember(t *testing.T) {
 	}
 	for _, request := range []string{
 		`{"op":"docs","owned":[],"lenient":false,"epoch":0}`, `{"op":"docs","epoch":9007199254740992}`, `{"op":"docs","epoch":"1"}`,
-		`{"op":"search","show":{"highlight":"title"}}`, `{"op":"search","show":{}}`, `{"op":"sums","range":{"from":0,"to":4294967295}}`,
+		`{"op":"search","show":{"highlight":{"fields":["title"],"escape":"html"}}}`, `{"op":"search","show":{}}`, `{"op":"sums","range":{"from":0,"to":4294967295}}`,
 		`{"op":"sync","items":[{"id":"a","expect":"000000000000000000000000000000FF","body":null}]}`,
 		`{"op":"place","epoch":1,"map":"` + strings.Repeat("AAAA", leaf.MaxMap/3) + `AA=="}`,
 	} {
@@ -398,9 +401,9 @@ var (
 	name       = rapid.SampledFrom([]string{"title", "f:g", "über feld", "*", "a,b"})
 	highlights = rapid.Custom(func(t *rapid.T) *api.Highlight {
 		mark := rapid.SampledFrom([]string{"", "<em>", "é\"\\"})
+		number := rapid.OneOf(rapid.IntRange(-3, 100), rapid.SampledFrom([]int{0, mostWhole}))
 		return &api.Highlight{
-			Fields:       rapid.SliceOfNDistinct(name, 1, 3, rapid.ID[string]).Draw(t, "fields"),
-			FragmentSize: rapid.IntRange(highlight.MinBytes, api.MaxFragmentSize).Draw(t, "size"), Fragments: rapid.IntRange(1, highlight.MaxFragments).Draw(t, "fragments"),
+			Fields: rapid.SliceOfN(name, 0, 3).Draw(t, "fields"), FragmentSize: number.Draw(t, "size"), Fragments: number.Draw(t, "fragments"),
 			Pre: mark.Draw(t, "pre"), Post: mark.Draw(t, "post"), Raw: rapid.Bool().Draw(t, "raw"),
 		}
 	})
@@ -631,9 +634,7 @@ func TestMembersAreAskedAndAnswer(t *testing.T) {
 			if req.Show.Explain || req.Show.Highlight != nil {
 				req.Query, req.Filters, req.DefaultFields = maybe(t, "query", exactTrees), rapid.SliceOfN(trees, 0, 2).Draw(t, "filters"), maybe(t, "default fields", ids)
 			}
-			if req.Show.Explain {
-				req.Stats, req.KNN = maybe(t, "stats", statistics), maybe(t, "knn", vectors)
-			}
+			req.Stats, req.KNN = maybe(t, "stats", statistics), maybe(t, "knn", vectors)
 			// Notes stand once, too.
 			out := &leaf.FetchReply{
 				Meta: metasBelow.Draw(t, "meta"), Plan: objects.Draw(t, "plan"), Notes: rapid.SliceOfNDistinct(anyStr, 0, 4, rapid.ID[string]).Draw(t, "notes"),
@@ -667,6 +668,7 @@ func TestMembersAreAskedAndAnswer(t *testing.T) {
 			reply = out
 			n := 0
 			if rapid.Bool().Draw(t, "ranged") {
+				req.IDs = ids.Draw(t, "ids that are given too")
 				req.Range, req.After, req.Limit = &leaf.HashRange{From: rapid.Uint32().Draw(t, "from"), To: rapid.Uint32().Draw(t, "to")}, anyStr.Draw(t, "after"), rapid.IntRange(5, leaf.MaxIDs).Draw(t, "limit")
 				out.IDs, out.Next = ids.Draw(t, "ids"), anyStr.Draw(t, "next")
 				n = len(out.IDs)
@@ -806,6 +808,19 @@ func TestWhatAMemberCannotBeAsked(t *testing.T) {
 		w := begin(nil, opSearch, "", 0)
 		if appendSearchRequest(w, &leaf.SearchRequest{Show: show, Query: nested}); w.prob != nil {
 			t.Errorf("%s: %v", name, w.prob)
+		}
+	}
+}
+
+// A mark that is given alone has the usual one at its other end.
+func TestMarks(t *testing.T) {
+	for marks, want := range map[string][2]string{``: {}, `,"pre":"["`: {"[", "</em>"}, `,"post":"]"`: {"<em>", "]"}, `,"pre":"","post":""`: {}} {
+		m, prob, _ := parseMessage([]byte(`{"op":"search","show":{"highlight":{"fields":["a"]` + marks + `}}}`))
+		if prob != nil {
+			t.Fatal(prob)
+		}
+		if s := m.show(); m.prob != nil || s.Highlight.Pre != want[0] || s.Highlight.Post != want[1] {
+			t.Errorf("%s: %+v, %v", marks, s, m.prob)
 		}
 	}
 }

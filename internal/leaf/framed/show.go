@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/highlight"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/query"
-	"github.com/weft-search/weft/internal/shard/exec"
 )
 
 const opFetch = "fetch"
@@ -15,15 +15,18 @@ const (
 	showMember  = "show"
 	shownMember = "shown"
 	planMember  = "plan"
+
+	highlightMember = "highlight"
 )
 
 var (
-	showMembers  = []string{"source", "fields", "highlight", "explain"}
-	fetchMembers = viewed("ids", showMember, "query", filtersMember, "stats", "knn", fieldsMember, defaultOp, "rest")
+	showMembers      = []string{"source", "fields", highlightMember, "explain"}
+	highlightMembers = []string{"fields", "fragment_size", "fragments", "pre", "post", "escape"}
+	fetchMembers     = viewed("ids", showMember, "query", filtersMember, "stats", "knn", fieldsMember, defaultOp, "rest")
 )
 
-// highlightBytes is how long the member highlight may be: as many names as there may be, of the longest, and every byte escaped.
-const highlightBytes = 128 << 10
+// longestMark is how long a mark may be in a frame, every byte of it escaped.
+const longestMark = 6*highlight.MaxMarkBytes + 2
 
 // show writes the member show.
 func (w *writer) show(s *leaf.Show) {
@@ -50,9 +53,13 @@ func (w *writer) close(from int) {
 	w.b = append(w.b, '}')
 }
 
-// highlight writes the member of that name, as a search over HTTP has it. A size or number of fragments of 0 is the default.
+// highlight writes the member of that name. What is zero is not said.
 func (w *writer) highlight(h *api.Highlight) {
-	w.name("highlight")
+	if len(h.Fields) > api.MaxHighlight {
+		w.fail(tooMany(highlightMember, len(h.Fields), api.MaxHighlight))
+		return
+	}
+	w.name(highlightMember)
 	from := len(w.b)
 	w.texts("fields", h.Fields, api.MaxHighlight)
 	if h.FragmentSize != 0 {
@@ -61,8 +68,10 @@ func (w *writer) highlight(h *api.Highlight) {
 	if h.Fragments != 0 {
 		w.whole("fragments", h.Fragments)
 	}
-	w.text("pre", h.Pre)
-	w.text("post", h.Post)
+	if h.Pre != "" || h.Post != "" {
+		w.text("pre", h.Pre)
+		w.text("post", h.Post)
+	}
 	if h.Raw {
 		w.text("escape", "none")
 	}
@@ -75,22 +84,50 @@ func (m *message) show() *leaf.Show {
 	if o == nil {
 		return nil
 	}
-	s := &leaf.Show{Source: o.yes("source"), Fields: o.texts("fields", "fields", maxDefaultFields), Explain: o.yes("explain")}
-	if raw := o.get("highlight"); raw != nil {
-		// With the parser of searches over HTTP, so that there is one syntax.
-		if o.fits("highlight", highlightBytes); o.prob == nil {
-			body := append(append([]byte(`{"highlight":`), raw...), '}')
-			r, prob := api.ParseSearchBody(body, "", api.SearchLimits{Hits: exec.MaxWindow})
-			if prob != nil {
-				prob.HasPosition, prob.Position, prob.Line = false, 0, 0 // of the text that was made for the parser
-				o.failed(prob)
-			} else {
-				s.Highlight = r.Highlight
-			}
-		}
+	s := &leaf.Show{
+		Source: o.yes("source"), Fields: o.texts("fields", "fields", maxDefaultFields), Highlight: o.highlight(), Explain: o.yes("explain"),
 	}
 	m.failed(o.prob)
 	return s
+}
+
+// highlight reads the member of that name; nil if it is not there. Which sizes and marks there can be is for the leaf to say.
+func (m *message) highlight() *api.Highlight {
+	o := m.object(highlightMember, highlightMembers)
+	if o == nil {
+		return nil
+	}
+	o.need("fields")
+	h := &api.Highlight{Fields: o.texts("fields", "fields", api.MaxHighlight), FragmentSize: o.whole("fragment_size", 0), Fragments: o.whole("fragments", 0)}
+	if o.has("pre") || o.has("post") {
+		h.Pre, h.Post = o.mark("pre", "<em>"), o.mark("post", "</em>")
+	}
+	if o.has("escape") {
+		switch o.text("escape") {
+		case "html":
+		case "none":
+			h.Raw = true
+		default:
+			o.fail("escape", "it is html or none")
+		}
+	}
+	if o.prob != nil {
+		o.prob.Field, o.prob.Detail = highlightMember, highlightMember+": "+o.prob.Detail
+		m.failed(o.prob)
+	}
+	return h
+}
+
+// mark reads what stands around words that were found.
+func (m *message) mark(name, absent string) string {
+	switch raw := m.get(name); {
+	case raw == nil:
+		return absent
+	case len(raw) > longestMark:
+		m.failed(invalid(name, fmt.Sprintf("it is longer than %d bytes", highlight.MaxMarkBytes)).Within(highlight.MaxMarkBytes))
+		return ""
+	}
+	return m.text(name)
 }
 
 // appendShown appends what is to be shown of documents. What is rendered goes as it is, byte for byte: checksums are over sources.
@@ -106,7 +143,7 @@ func appendShown(b []byte, list []leaf.Shown) []byte {
 			b = append(b, `,"missing":true`...)
 		}
 		b = appendObject(b, "source", d.Source)
-		b = appendObject(b, "highlight", d.Highlight)
+		b = appendObject(b, highlightMember, d.Highlight)
 		b = appendObject(b, "lexical", d.Lexical)
 		b = appendObject(b, "vector", d.Vector)
 		if len(b) == from {
@@ -172,7 +209,7 @@ func (s *scanner) shown(most int) []leaf.Shown {
 				d.Missing = s.bool()
 			case "source":
 				d.Source = s.raw()
-			case "highlight":
+			case highlightMember:
 				d.Highlight = s.raw()
 			case "lexical":
 				d.Lexical = s.raw()
@@ -193,8 +230,8 @@ type fetchCall struct {
 	rest bool // answer what fits, and list what does not
 }
 
-// appendFetchRequest writes a request for what is to be shown of documents; it takes those that fit into a frame. What Show has no use
-// for does not travel.
+// appendFetchRequest writes a request for what is to be shown of documents; it takes those that fit into a frame. A query that Show
+// has no use for does not travel: it need not be one that can.
 func appendFetchRequest(w *writer, r *leaf.FetchRequest) {
 	w.view(&r.View)
 	w.texts("ids", r.IDs, leaf.MaxFetch)
@@ -204,14 +241,12 @@ func appendFetchRequest(w *writer, r *leaf.FetchRequest) {
 		w.filters(r.Filters)
 		w.defaultFields(r.DefaultFields)
 	}
-	if r.Show.Explain {
-		w.stats(r.Stats)
-		if r.KNN != nil {
-			w.name("knn")
-			from := len(w.b)
-			w.knn(r.KNN)
-			w.close(from)
-		}
+	w.stats(r.Stats)
+	if r.KNN != nil {
+		w.name("knn")
+		from := len(w.b)
+		w.knn(r.KNN)
+		w.close(from)
 	}
 	w.yes("rest", true)
 }

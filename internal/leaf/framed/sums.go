@@ -90,8 +90,10 @@ func (s *scanner) sums(most int) []leaf.Sum {
 // appendSumsRequest writes a request for checksums.
 func appendSumsRequest(w *writer, r *leaf.SumsRequest) {
 	w.view(&r.View)
-	if r.Range == nil {
+	if r.Range == nil || len(r.IDs) > 0 {
 		w.texts("ids", r.IDs, leaf.MaxIDs)
+	}
+	if r.Range == nil {
 		return
 	}
 	w.name("range")
@@ -119,9 +121,7 @@ func readSumsRequest(m *message) *leaf.SumsRequest {
 		}
 		return r
 	}
-	if m.has("ids") {
-		m.fail("ids", "there are ids or a range")
-	}
+	r.IDs = m.texts("ids", "ids", leaf.MaxIDs) // that there are both is for the leaf to refuse
 	r.After = m.text("after")
 	r.Limit = m.whole("limit", leaf.MaxIDs)
 	if o := m.object("range", rangeMembers); o != nil {
