@@ -11,6 +11,7 @@ import (
 func formats() []formatOfFile {
 	return []formatOfFile{
 		{Name: "data folder", Writes: node.Format, Oldest: 1}, // node.json and catalog.json
+		{Name: "load keys", Writes: node.LoadKeysVersion, Oldest: 1},
 		{Name: "log", Writes: wal.FormatVersion, Oldest: 1},
 		{Name: "head", Writes: store.FormatVersion, Oldest: 1},
 		{Name: "manifest", Writes: store.FormatVersion, Oldest: 1},

@@ -259,6 +259,10 @@ type BulkRequest struct {
 	View  // of it only the Epoch counts
 	// Key, if not empty, names this load, at most MaxBulkKey bytes: a load with a key that the index has taken before is not applied
 	// again, and the reply is that of the first, with Repeated. One whose key is under way is refused with api.LoadUnderWay.
+	//
+	// A load is remembered, on disk, when it was read to its end and each of its documents was applied or refused for itself: the last
+	// 10,000 of an index, for 24 hours. One that broke off, gave up for want of room, or of which nothing was applied is loaded anew. So is
+	// one whose node ended between making its last documents durable and writing down the key: its documents are then put once more.
 	Key string
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/weft-search/weft/internal/admit"
@@ -31,14 +32,26 @@ func (n *Node) bulk(c *front.Call) *api.Problem {
 	if _, prob := c.Wants(front.BulkTypes...); prob != nil {
 		return prob
 	}
+	key, prob := loadKey(c.Request().Header)
+	if prob != nil {
+		return prob
+	}
 	place, err := n.bulks.Enter(c.Context(), 1)
 	if err != nil {
 		return n.problem(c.Context(), err)
 	}
 	defer func() { c.Leave(place) }()
-	load, prob := n.load(c.Context(), name, c.Start(), true, func(ctx context.Context) (io.Reader, func()) { return c.Timed(ctx) })
+	load, prob := n.load(c.Context(), name, key, c.Start(), true, func(ctx context.Context) (io.Reader, func()) { return c.Timed(ctx) })
 	if prob != nil {
 		return prob
+	}
+	if load.repeated {
+		// The sender may look for the reply only when it has sent everything.
+		src, stop := c.Timed(c.Context())
+		defer stop()
+		if _, err := io.Copy(io.Discard, src); err != nil {
+			return n.front.BodyProblem(c.Context(), err)
+		}
 	}
 	if p := load.refused(); p != nil {
 		return c.Long(p)
@@ -50,9 +63,42 @@ func (n *Node) bulk(c *front.Call) *api.Problem {
 	return c.JSON(status, load.reply.AppendJSON(nil))
 }
 
+// idempotencyKey is the header that names a load.
+const idempotencyKey = "Idempotency-Key"
+
+// loadKey is the key of a load, empty if it has none.
+func loadKey(h http.Header) (string, *api.Problem) {
+	given := h.Values(idempotencyKey)
+	if len(given) == 0 {
+		return "", nil
+	}
+	key := given[0]
+	printable := func(r rune) bool { return r >= ' ' && r <= '~' }
+	if len(given) > 1 || key == "" || len(key) > leaf.MaxBulkKey || strings.ContainsFunc(key, func(r rune) bool { return !printable(r) }) {
+		return "", api.NewProblem(api.InvalidParameter, fmt.Sprintf("%s: it is given once, with 1 to %d printable ASCII characters", idempotencyKey, leaf.MaxBulkKey)).
+			On(idempotencyKey).Within(leaf.MaxBulkKey)
+	}
+	return key, nil
+}
+
 // load runs a load that has its place. open gives the stream, whose reads have to fail when their context ends, and what is to be
-// called when it is not read any more. For whole see bulkLoad.
-func (n *Node) load(ctx context.Context, name string, start time.Time, whole bool, open func(ctx context.Context) (io.Reader, func())) (*bulkLoad, *api.Problem) {
+// called when it is not read any more. For whole see bulkLoad. A load with a key, empty for none, that the index remembers is not read
+// at all: what comes back is what came of the first.
+func (n *Node) load(ctx context.Context, name, key string, start time.Time, whole bool, open func(ctx context.Context) (io.Reader, func())) (*bulkLoad, *api.Problem) {
+	if key != "" {
+		end, prob := n.underWay.begin(name, key)
+		if prob != nil {
+			return nil, prob
+		}
+		defer end()
+		load, err := n.taken(ctx, name, key)
+		if err != nil {
+			return nil, n.problem(ctx, err)
+		}
+		if load != nil {
+			return load, nil
+		}
+	}
 	held, err := n.memory.Enter(ctx, bulkCharge)
 	if err != nil {
 		return nil, n.problem(ctx, err)
@@ -78,8 +124,35 @@ func (n *Node) load(ctx context.Context, name string, start time.Time, whole boo
 	load := &bulkLoad{node: n, writer: w, start: start, whole: whole, lines: front.NewLineReader(src, int(n.cfg.Limits.DocumentBytes)), ids: front.NewIDSet(n.cfg.Limits.BulkIDs)}
 	load.run(ctx)
 	load.finish()
+	if key != "" && load.definite() {
+		w.lease.keys.remember(key, &load.reply)
+	}
 	return load, nil
 }
+
+// taken is the load with the key that the index remembers, nil if there is none.
+func (n *Node) taken(ctx context.Context, name, key string) (*bulkLoad, error) {
+	l, err := n.catalog.use(ctx, name)
+	if errors.Is(err, errNoIndex) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer l.release()
+	reply, err := l.keys.find(key)
+	if err != nil {
+		return nil, &unavailableError{name: name, cause: err}
+	}
+	if reply == nil {
+		return nil, nil
+	}
+	return &bulkLoad{node: n, applied: true, repeated: true, reply: *reply, after: l.state()}, nil
+}
+
+// definite tells whether a load is over once for all: it was read to its end, and each of its documents was applied or refused for itself.
+// One that broke off, or gave up for want of room, or of which nothing was applied, is loaded anew when it is sent again.
+func (b *bulkLoad) definite() bool { return b.applied && b.broken == nil && b.stopped == nil }
 
 // bulkLoad is one load under way.
 type bulkLoad struct {
@@ -96,10 +169,12 @@ type bulkLoad struct {
 	chunk   batch
 	long    *admit.Place // memory of a long line in the chunk
 	applied bool         // something was applied
-	stopped *api.Problem // why nothing more is applied
-	broken  *api.Problem // why the stream could not be read to its end
-	reply   api.BulkReply
-	after   leaf.Snapshot // the index when the load was over, if it was there
+	// repeated: the load was taken before, by its key, and reply is what came of it then.
+	repeated bool
+	stopped  *api.Problem // why nothing more is applied
+	broken   *api.Problem // why the stream could not be read to its end
+	reply    api.BulkReply
+	after    leaf.Snapshot // the index when the load was over, if it was there
 }
 
 // run reads to the end of the stream.

@@ -63,7 +63,8 @@ type index struct {
 	eng    engine
 	err    error
 
-	instance  uint64 // drawn for each opening; see leaf.Snapshot
+	keys      loadKeys // of bulk loads
+	instance  uint64   // drawn for each opening; see leaf.Snapshot
 	analyzers atomic.Pointer[analyzerSet]
 
 	users sync.WaitGroup // calls that use eng; added to under catalog.mu only, while the index is in byName
@@ -127,7 +128,10 @@ func (c *catalog) load() error {
 }
 
 func (c *catalog) newIndex(e catalogEntry) *index {
-	i := &index{entry: e, opened: make(chan struct{}), instance: rand.Uint64()}
+	n := c.node
+	i := &index{entry: e, opened: make(chan struct{}), instance: rand.Uint64(), keys: loadKeys{
+		fs: n.dir.fs, path: path.Join(n.indexDir(e), loadKeysFile), log: n.log, now: time.Now,
+	}}
 	i.ctx, i.cancel = context.WithCancelCause(c.node.ctx)
 	return i
 }

@@ -38,7 +38,8 @@ type Node struct {
 	dir  *dataDir
 	self identity
 
-	placed placed // the shard map that the node is part of
+	placed   placed // the shard map that the node is part of
+	underWay loadsUnderWay
 	// placements are those by which callers narrow what they see.
 	placements placement.Cache
 

@@ -81,6 +81,9 @@ func (l *shardLeaf) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.In
 // it waits for.
 func (l *shardLeaf) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Reader) (*leaf.BulkReply, error) {
 	return callLeaf(ctx, l, opBulk, req.Index, req.View, func(c *leafCall) (*leaf.BulkReply, error) {
+		if len(req.Key) > leaf.MaxBulkKey {
+			return nil, tooMany("key", len(req.Key), leaf.MaxBulkKey)
+		}
 		if prob := c.index(); prob != nil {
 			return nil, prob
 		}
@@ -88,7 +91,7 @@ func (l *shardLeaf) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Rea
 			return nil, err
 		}
 		c.watch.Lap(bound.StageQueue)
-		load, prob := c.node.load(c.ctx, c.name, c.watch.Began, false, func(ctx context.Context) (io.Reader, func()) { return &boundReader{ctx, body}, func() {} })
+		load, prob := c.node.load(c.ctx, c.name, req.Key, c.watch.Began, false, func(ctx context.Context) (io.Reader, func()) { return &boundReader{ctx, body}, func() {} })
 		if prob != nil {
 			return nil, prob
 		}
@@ -109,7 +112,7 @@ func (l *shardLeaf) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Rea
 		if p := load.refused(); p != nil && p.Code != api.NothingApplied {
 			return nil, p
 		}
-		reply := &leaf.BulkReply{Meta: c.metaAfter(load.after), BulkReply: load.reply}
+		reply := &leaf.BulkReply{Meta: c.metaAfter(load.after), BulkReply: load.reply, Repeated: load.repeated}
 		if load.reply.DuplicatesAtLeast {
 			reply.Approximate = []string{leaf.ApproximateRepeats}
 		}
