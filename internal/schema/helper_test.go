@@ -31,7 +31,7 @@ func drawField(t *rapid.T, name string) Field {
 		f.Tokenizer = pick(t, "tokenizer", "simple", "raw", "en_stem", "lex(default: en, stem: snowball)", `lex(stop_words: "a, b", max_token_length: 40)`)
 		f.K1, f.B = DefaultK1, DefaultB
 		if f.Fast {
-			f.KeywordMax = pick(t, "max", 0, 0, 256)
+			f.KeywordMax = pick(t, "max", 0, 0, 256, 1<<31-1)
 		}
 	case DenseVector:
 		f.Dim = rapid.IntRange(1, MaxDenseDims).Draw(t, "dim")

@@ -151,4 +151,6 @@ func (o Option) String() string {
 }
 
 // decimal prints f without an exponent, so that it reads back to the same bits.
-func decimal(f float32) string { return strconv.FormatFloat(float64(f), 'f', -1, 32) }
+func decimal(f float32) string {
+	return strconv.FormatFloat(float64(f+0), 'f', -1, 32) // −0 + 0 = +0, and −0 could not be read
+}

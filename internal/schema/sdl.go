@@ -575,7 +575,7 @@ func (p *sdlParser) keywordMax(f *Field) error {
 	if err := p.expect(":"); err != nil {
 		return err
 	}
-	n, err := strconv.ParseInt(p.tok.text, 10, 31)
+	n, err := strconv.ParseInt(p.tok.text, 10, 32)
 	if p.tok.kind != tokNumber || err != nil || n == 0 {
 		return p.expected("a positive number of bytes")
 	}

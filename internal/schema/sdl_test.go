@@ -3,13 +3,16 @@ package schema
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/weft-search/weft/internal/corpus"
@@ -134,10 +137,16 @@ func TestPrintThenParse(t *testing.T) {
 		if diff := cmp.Diff(s, again); diff != "" {
 			t.Fatalf("SDL: %s\n%s", diff, s.SDL())
 		}
+		if len(s.SDL()) > s.printed() {
+			t.Fatalf("SDL of %d bytes, bounded by %d", len(s.SDL()), s.printed())
+		}
 		s.Generation = 7
 		b, err := s.MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
+		}
+		if len(b) > s.printed() {
+			t.Fatalf("JSON of %d bytes, bounded by %d", len(b), s.printed())
 		}
 		again, err = ParseJSON(string(b), nil)
 		if err != nil {
@@ -171,10 +180,10 @@ func TestPrintThenParse(t *testing.T) {
 
 func TestSourceLimits(t *testing.T) {
 	long := "index a { field x: text } #" + strings.Repeat("x", MaxSourceBytes)
-	if _, err := ParseSDL(long, nil); err == nil || !strings.Contains(err.Error(), "must not exceed 1048576 bytes") {
+	if _, err := ParseSDL(long, nil); err == nil || !strings.Contains(err.Error(), "must not exceed 16777216 bytes") {
 		t.Errorf("long SDL: %v", err)
 	}
-	if _, err := ParseJSON(long, nil); err == nil || !strings.Contains(err.Error(), "must not exceed 1048576 bytes") {
+	if _, err := ParseJSON(long, nil); err == nil || !strings.Contains(err.Error(), "must not exceed 16777216 bytes") {
 		t.Errorf("long JSON: %v", err)
 	}
 	var b strings.Builder
@@ -195,6 +204,44 @@ func TestSourceLimits(t *testing.T) {
 	_, err := ParseSDL("index a {\n field \xff", nil)
 	if pe := parseError(t, "index a {\n field \xff", err); pe.Line != 2 || pe.Col != 8 {
 		t.Errorf("invalid UTF-8: %v", err)
+	}
+}
+
+// TestLargeSchemas prints and reads what is as large as a schema may be, and refuses what is larger.
+func TestLargeSchemas(t *testing.T) {
+	s := NewDynamic("large")
+	for i := 1; i < MaxFields; i++ {
+		f := Field{
+			Name: fmt.Sprintf("%05d", i) + strings.Repeat(`"`, MaxFieldNameBytes-5), Type: Text, Tokenizer: "standard", Indexed: true, Stored: true, Multi: true, Fast: true,
+			Positions: TokenPositions, K1: 1.0 / 3, B: 1.0 / 7, KeywordMax: 1<<31 - 1, Inferred: true,
+		}
+		s.Fields = append(s.Fields, f)
+	}
+	if err := s.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := ParseSDL(s.SDL(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(s, again) {
+		t.Error("SDL reads back to something else")
+	}
+	b, err := s.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err = ParseJSON(string(b), nil); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(s, again) {
+		t.Error("JSON reads back to something else")
+	}
+	for i := range s.Fields {
+		s.Fields[i].Tokenizer = "lex(" + strings.Repeat("x", 300) + ")"
+	}
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "as they are printed") {
+		t.Errorf("a schema that could not be read again: %v", err)
 	}
 }
 
@@ -242,8 +289,18 @@ func FuzzJSON(f *testing.F) {
 		if again.SDL() != s.SDL() || again.Generation != s.Generation {
 			t.Fatalf("%s\n%s", s.SDL(), again.SDL())
 		}
-		if _, err := ParseSDL(s.SDL(), nil); err != nil && len(s.Fields) > 0 {
+		if len(s.Fields) == 0 && !s.Dynamic {
+			return
+		}
+		same, err := ParseSDL(s.SDL(), nil)
+		if err != nil {
 			t.Fatalf("%v in\n%s", err, s.SDL())
+		}
+		if same.Generation = s.Generation; s.Name == "" {
+			same.Name = ""
+		}
+		if diff := cmp.Diff(s, same, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("%s\n%s", diff, s.SDL())
 		}
 	})
 }

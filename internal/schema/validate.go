@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode"
@@ -10,7 +11,7 @@ import (
 
 // Limits of a schema. They bound work on hostile input and are far above real use.
 const (
-	MaxSourceBytes    = 1 << 20 // text of a schema, SDL or JSON
+	MaxSourceBytes    = 16 << 20 // text of a schema, SDL or JSON; one that is valid fits as it is printed
 	MaxFields         = 10_000
 	MaxFieldNameBytes = 255
 	MaxDenseDims      = 65_536
@@ -101,6 +102,9 @@ func (s *Schema) fault() *fault {
 	case s.MaxL1PhraseTerms < 0 || uint64(s.MaxL1PhraseTerms) > 1<<32-1:
 		return whole("max_l1_phrase_terms must be a positive 32-bit integer")
 	}
+	if n := s.printed(); n > MaxSourceBytes {
+		return whole("the names, tokenizers and options of a schema must not exceed %d bytes as they are printed (they may take %d)", MaxSourceBytes, n)
+	}
 	ids := make(map[string]int, len(s.Fields))
 	var primary []int
 	for i := range s.Fields {
@@ -146,6 +150,29 @@ func (s *Schema) fault() *fault {
 		}
 	}
 	return nil
+}
+
+// printed bounds the bytes of the schema in either form: what a schema is kept as, and sent to other nodes as, must be read again.
+func (s *Schema) printed() int {
+	const (
+		fixed   = 512 // of the schema itself, of a field and of a router, without their texts
+		escaped = 6   // bytes of one that is escaped
+	)
+	n := fixed + escaped*len(s.Name)
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		n += fixed + 2*len(f.Name) + escaped*len(f.Tokenizer) // a name has no control characters
+		for _, o := range f.Options {
+			n += escaped * (len(o.Name) + len(o.Value) + len(`"": ,`))
+		}
+	}
+	for _, name := range s.DefaultFields {
+		n += escaped*len(name) + len(`"", `)
+	}
+	for _, r := range s.Routers {
+		n += fixed + escaped*(len(r.Pattern)+len(r.Substitution)+len(r.TargetField))
+	}
+	return n
 }
 
 // fault checks one field alone; the caller fills in fault.field.
@@ -231,7 +258,7 @@ func (f *Field) fault() *fault {
 			return at(partAttrs, "metric must be cosine, dot or l2")
 		}
 	}
-	if f.KeywordMax < 0 || f.KeywordMax > 0 && (f.Type != Text || !f.Fast) {
+	if f.KeywordMax < 0 || f.KeywordMax > math.MaxInt32 || f.KeywordMax > 0 && (f.Type != Text || !f.Fast) {
 		return at(partAttrs, "`keyword_max` is a positive number of bytes of a fast text field")
 	}
 	return f.optionFault()
