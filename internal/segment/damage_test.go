@@ -54,6 +54,18 @@ func exercise(r *Reader) {
 			buf = b
 		}
 	}
+	enough := errors.New("enough")
+	if err := r.EachSource(func(doc uint32, source []byte) error {
+		if doc >= r.NumDocs() {
+			panic("a source of no document")
+		}
+		if buf = append(buf[:0], source...); doc > most {
+			return enough
+		}
+		return nil
+	}); err == nil && r.HasSources() && r.NumDocs() > most+1 {
+		panic("EachSource went on after an error")
+	}
 	r.Key(r.NumDocs()-1, buf[:0])
 	r.FindKey("")
 	r.FindKey("doc/5")

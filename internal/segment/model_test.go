@@ -211,6 +211,16 @@ func (m *model) check(t testing.TB, r *Reader) {
 			}
 		}
 	}
+	next := 0
+	if err := r.EachSource(func(doc uint32, source []byte) error {
+		if int(doc) != next || string(source) != m.docs[doc].source {
+			t.Fatalf("EachSource gave document %d %q, want %d", doc, source, next)
+		}
+		next++
+		return nil
+	}); err != nil || next != len(m.docs) && r.HasSources() {
+		t.Fatalf("EachSource ended at %d: %v", next, err)
+	}
 	if got := r.MaxCommitTS(); got != maxTS {
 		t.Fatalf("MaxCommitTS = %d, want %d", got, maxTS)
 	}

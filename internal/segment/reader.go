@@ -593,15 +593,15 @@ func (r *Reader) Source(doc uint32, dst []byte) ([]byte, error) {
 // HasSources tells whether sources are kept.
 func (r *Reader) HasSources() bool { return r.sources != nil }
 
-// EachSource calls fn with the source of every document from from on, in order, until it returns an error, which EachSource returns. The
-// bytes die when fn returns. It takes every block apart once, where Source does for each document. Without sources it does nothing.
-func (r *Reader) EachSource(from uint32, fn func(doc uint32, source []byte) error) error {
-	if r.sources == nil || from >= r.docs {
+// EachSource calls fn with the source of every document, in order, until it returns an error, which EachSource returns. The bytes die
+// when fn returns. It takes every block apart once, where Source does so for each document. Without sources it does nothing.
+func (r *Reader) EachSource(fn func(doc uint32, source []byte) error) error {
+	if r.sources == nil {
 		return nil
 	}
 	d := sourceScratch.Get().(*sourceBlockData)
 	d.b = -1
-	err := r.sources.each(from, d, fn)
+	err := r.sources.each(r.docs, d, fn)
 	if cap(d.raw) <= 4*sourceBlock {
 		sourceScratch.Put(d)
 	}

@@ -196,30 +196,30 @@ func (r *sourceReader) find(doc uint32) int {
 	return sort.Search(r.blocks, func(i int) bool { return le.Uint32(r.index[i*srcEntry+16:]) > doc }) - 1
 }
 
-// each calls fn with the sources from from on, taking the blocks apart in d.
-func (r *sourceReader) each(from uint32, d *sourceBlockData, fn func(doc uint32, source []byte) error) error {
-	b := r.find(from)
-	if b < 0 {
-		return r.sec.damaged("no block holds document %d", from)
-	}
-	next := from
-	for ; b < r.blocks; b++ {
+// each calls fn with the sources of all documents, taking the blocks apart in d.
+func (r *sourceReader) each(docs uint32, d *sourceBlockData, fn func(doc uint32, source []byte) error) error {
+	doc := uint32(0)
+	for b := range r.blocks {
+		if first := le.Uint32(r.index[b*srcEntry+16:]); first != doc {
+			return r.sec.damaged("block %d lacks document %d", b, doc)
+		}
 		if err := r.load(b, d); err != nil {
 			return err
 		}
-		first, at := le.Uint32(r.index[b*srcEntry+16:]), d.body
-		if first > next || uint64(first)+uint64(d.n) <= uint64(next) {
-			return r.sec.damaged("block %d lacks document %d", b, next)
+		if uint32(len(d.lens)) > docs-doc {
+			return r.sec.damaged("block %d holds documents beyond the last", b)
 		}
-		for i, l := range d.lens {
-			if doc := first + uint32(i); doc >= from {
-				if err := fn(doc, d.raw[at:at+int(l):at+int(l)]); err != nil {
-					return err
-				}
+		at := d.body
+		for _, l := range d.lens {
+			if err := fn(doc, d.raw[at:at+int(l):at+int(l)]); err != nil {
+				return err
 			}
 			at += int(l)
+			doc++
 		}
-		next = first + d.n
+	}
+	if doc != docs {
+		return r.sec.damaged("no block holds document %d", doc)
 	}
 	return nil
 }

@@ -158,7 +158,7 @@ func (f *segmentFile) eachSum(check func(n int) error, fn func(doc uint32, sum S
 	if !f.r.HasSources() {
 		return ErrNoSources
 	}
-	err := f.r.EachSource(0, func(doc uint32, source []byte) error {
+	err := f.r.EachSource(func(doc uint32, source []byte) error {
 		if err := check(8); err != nil { // making one takes many times as long as looking at it
 			return err
 		}
