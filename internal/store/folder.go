@@ -28,12 +28,14 @@ const etagLimit = 1 << 20
 // Folder is a Store in a local folder: an object is a file, its key the path. Its etag is the 128-bit xxh3 of its content in hex, so the
 // same content written again has the same etag. No key may be a folder of another.
 //
-// Conditions are checked and files put in place under one mutex, and one process at a time has the folder open for writing, so
-// a condition still holds when the object appears. Safe for concurrent use.
+// Conditions are checked and files put in place under one mutex, and one process at a time has the folder open for writing, or takes
+// its lock for each write where it is shared, so a condition still holds when the object appears. Safe for concurrent use.
 type Folder struct {
 	fsys vfs.FS
 	root string
-	lock io.Closer // nil when read-only
+	lock io.Closer // nil when read-only or shared
+	// shared says that other processes write too: each write takes the lock.
+	shared bool
 	mu   struct {
 		sync.Mutex // held from the check of a condition until the name is durable
 		// sure holds the folders whose names are durable. In any other, what is seen may vanish at a crash: its last sync failed, perhaps that
@@ -46,6 +48,10 @@ type Folder struct {
 type FolderOptions struct {
 	FS       vfs.FS // nil: the operating system's
 	ReadOnly bool   // takes no lock and changes nothing: for looking at a folder that is in use
+	// Shared lets several processes have the folder open for writing. Each write takes the lock of the folder for as long as it
+	// puts its file in place, so conditions hold between them as well; that is for few and small objects. A file system over a network has
+	// to have working locks.
+	Shared bool
 }
 
 // OpenFolder opens the store in root, which is made if absent. A second process that opens it for writing gets vfs.ErrLocked.
@@ -62,6 +68,10 @@ func OpenFolder(root string, o FolderOptions) (*Folder, error) {
 	}
 	if err := vfs.MkdirAll(f.fsys, root); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if o.Shared {
+		f.shared = true
+		return f, nil
 	}
 	lock, err := f.fsys.Lock(path.Join(root, lockName))
 	if err != nil {
@@ -100,10 +110,38 @@ func (f *Folder) writable(ctx context.Context, what, key string) (p string, err 
 	if err := context.Cause(ctx); err != nil {
 		return "", fmt.Errorf("%s %s: %w", what, key, err)
 	}
-	if f.lock == nil {
+	if f.readOnly() {
 		return "", fmt.Errorf("%s %s: %w", what, key, ErrReadOnly)
 	}
 	return f.LocalPath(key)
+}
+
+func (f *Folder) readOnly() bool { return f.lock == nil && !f.shared }
+
+// lockWait is how long a write of a shared folder waits before it asks for the lock again.
+const lockWait = 2 * time.Millisecond
+
+// share takes the lock of a shared folder for one write; release gives it back. f.mu is held.
+func (f *Folder) share(ctx context.Context) (release func() error, err error) {
+	if !f.shared {
+		return func() error { return nil }, nil
+	}
+	for {
+		l, err := f.fsys.Lock(path.Join(f.root, lockName))
+		if err == nil {
+			return l.Close, nil
+		}
+		if !errors.Is(err, vfs.ErrLocked) {
+			return nil, err
+		}
+		t := time.NewTimer(lockWait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // Put implements Store.
@@ -148,12 +186,22 @@ func (w *folderWriter) Commit(ctx context.Context, c Condition) (string, error) 
 		return "", errors.Join(fmt.Errorf("put %s: %w", w.key, err), w.t.Abort())
 	}
 	locked := false
-	err := w.t.Publish(func() error {
+	release := func() error { return nil }
+	err := w.t.Publish(func() (err error) {
 		w.f.mu.Lock()
 		locked = true
+		r, err := w.f.share(ctx)
+		if err != nil {
+			return err
+		}
+		release = r
 		return w.f.check(w.path, c)
 	})
 	if locked {
+		// A lock that is not given back keeps others waiting and changes nothing of what was written.
+		if rerr := release(); rerr != nil && err == nil {
+			err = fmt.Errorf("%w: give back the lock: %w", ErrUncertain, rerr)
+		}
 		if errors.Is(err, ErrUncertain) {
 			delete(w.f.mu.sure, path.Dir(w.path))
 		}
@@ -174,7 +222,7 @@ func etag(h *xxh3.Hasher) string {
 
 // settle makes sure that the names seen in a folder are durable, so that nobody builds on one that is not. f.mu is held.
 func (f *Folder) settle(dir string) error {
-	if f.lock == nil || f.mu.sure[dir] {
+	if f.readOnly() || f.mu.sure[dir] {
 		return nil
 	}
 	err := f.fsys.SyncDir(dir)
@@ -184,7 +232,9 @@ func (f *Folder) settle(dir string) error {
 	if err != nil {
 		return fmt.Errorf("%w: an earlier write: %w", ErrUncertain, err)
 	}
-	f.mu.sure[dir] = true
+	if !f.shared { // another process may leave a name that is not durable at any time
+		f.mu.sure[dir] = true
+	}
 	return nil
 }
 
@@ -313,13 +363,18 @@ func (f *Folder) Stat(ctx context.Context, key string) (Info, error) {
 }
 
 // Delete implements Store.
-func (f *Folder) Delete(ctx context.Context, key string) error {
+func (f *Folder) Delete(ctx context.Context, key string) (err error) {
 	p, err := f.writable(ctx, "delete", key)
 	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	release, err := f.share(ctx)
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", key, err)
+	}
+	defer func() { err = errors.Join(err, release()) }()
 	if err := f.fsys.Remove(p); err != nil {
 		if err = wrap("delete", key, err); errors.Is(err, ErrNotFound) {
 			return nil
@@ -400,7 +455,7 @@ func (f *Folder) Sweep(ctx context.Context, prefix string, before time.Time, fn 
 			fn(key)
 			return nil
 		}
-		if f.lock == nil {
+		if f.readOnly() {
 			return fmt.Errorf("sweep %s: %w", key, ErrReadOnly)
 		}
 		if err := f.fsys.Remove(path.Join(f.root, key)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,10 +1,15 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,6 +38,9 @@ func openFolder(t testing.TB, root string, o store.FolderOptions) *store.Folder 
 func TestAcceptance(t *testing.T) {
 	t.Run("Folder", func(t *testing.T) {
 		storetest.Accept(t, func(t *testing.T) store.Store { return openFolder(t, t.TempDir()+"/store", store.FolderOptions{}) })
+	})
+	t.Run("SharedFolder", func(t *testing.T) {
+		storetest.Accept(t, func(t *testing.T) store.Store { return openFolder(t, t.TempDir()+"/store", store.FolderOptions{Shared: true}) })
 	})
 	t.Run("FolderInMemory", func(t *testing.T) {
 		storetest.Accept(t, func(t *testing.T) store.Store {
@@ -187,4 +195,71 @@ func TestUncertainStaysUncertain(t *testing.T) {
 func ExampleFolder() {
 	fmt.Println(store.Name{Namespace: "acme", Collection: "Ä.b"}.HeadKey())
 	// Output: catalog/82/acme/%C3%84.b/manifest_committed_head.json
+}
+
+// Several that share a folder, as processes do, lose no update: each change is made of the one before it.
+func TestSharedFoldersSwapOneAfterTheOther(t *testing.T) {
+	dir := t.TempDir()
+	const writers, each = 4, 25
+	var wg sync.WaitGroup
+	for range writers {
+		f, err := store.OpenFolder(dir, store.FolderOptions{Shared: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		wg.Go(func() {
+			for done := 0; done < each; {
+				c, n := store.Absent, 0
+				r, in, err := f.Get(t.Context(), "n")
+				switch {
+				case err == nil:
+					b, rerr := io.ReadAll(r)
+					if n, err = strconv.Atoi(string(b)); errors.Join(rerr, err, r.Close()) != nil {
+						t.Error(rerr, err)
+						return
+					}
+					c = store.Condition{IfMatch: in.ETag}
+				case !errors.Is(err, store.ErrNotFound):
+					t.Error(err)
+					return
+				}
+				next := strconv.Itoa(n + 1)
+				_, err = f.Put(t.Context(), "n", strings.NewReader(next), int64(len(next)), c)
+				switch {
+				case err == nil:
+					done++
+				case !errors.Is(err, store.ErrPrecondition):
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b, err := os.ReadFile(filepath.Join(dir, "n"))
+	if err != nil || string(b) != strconv.Itoa(writers*each) {
+		t.Errorf("%s after %d changes: %v", b, writers*each, err)
+	}
+	// One that has it for itself is not let in while another writes, and the other way round.
+	alone, err := store.OpenFolder(dir, store.FolderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, err := store.OpenFolder(dir, store.FolderOptions{Shared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := shared.Put(ctx, "n", strings.NewReader("0"), 1, store.Condition{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a write while another has the folder: %v", err)
+	}
+	if err := errors.Join(alone.Close(), shared.Close()); err != nil {
+		t.Error(err)
+	}
 }
