@@ -3,7 +3,6 @@ package read
 import (
 	"cmp"
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/weft-search/weft/internal/leaf"
@@ -160,7 +159,7 @@ type ranked[T any] struct {
 }
 
 // mergeTop returns the best k of the lists of all parts, an id that stands in several of them once, where it is best; twice counts the
-// others. A part whose list is not in order has failed: it is taken out, and the rest merged.
+// others. A part whose list is not in order has failed: it is left out.
 func mergeTop[Q, R, T any](
 	r *Reader, c *running, o *op[Q, R], g *gathered[R], k int, list func(*R) []T, compare func(a, b *T) int, id func(*T) string,
 ) (best []ranked[T], twice int, err error) {
@@ -173,32 +172,30 @@ func mergeTop[Q, R, T any](
 	all := make([]ranked[T], 0, size)
 	lists := make([][]ranked[T], len(g.parts))
 	for i := range g.parts {
-		of := g.parts[i].reply
-		if of == nil {
+		of := &g.parts[i]
+		if of.reply == nil {
 			continue
 		}
-		from, items := len(all), list(of)
+		from, items := len(all), list(of.reply)
 		for at := range items {
+			// The merge would see it only as far as it reads.
+			if at > 0 && compare(&items[at-1], &items[at]) > 0 {
+				of.fail(&serve.UnsortedError{List: i, Position: at})
+				if err := anyAnswer(r, c, o, g); err != nil {
+					return nil, 0, err
+				}
+				all = all[:from]
+				break
+			}
 			all = append(all, ranked[T]{&items[at], int32(i), int32(at)})
 		}
 		lists[i] = all[from:]
 	}
-	for {
-		best, twice, err = mergeOnce(lists, k, compare, id)
-		bad, ok := errors.AsType[*serve.UnsortedError](err)
-		if !ok {
-			if twice > 0 {
-				r.duplicates.Add(uint64(twice))
-			}
-			return best, twice, err
-		}
-		of := &g.parts[bad.List]
-		of.reply, of.outcome, of.err = nil, serve.Failed, bad
-		lists[bad.List] = nil
-		if err := anyAnswer(r, c, o, g); err != nil {
-			return nil, 0, err
-		}
+	best, twice, err = mergeOnce(lists, k, compare, id)
+	if twice > 0 {
+		r.duplicates.Add(uint64(twice))
 	}
+	return best, twice, err
 }
 
 // anyAnswer is nil as long as a group has answered.
