@@ -7,6 +7,7 @@ import (
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/text"
 )
 
@@ -33,8 +34,9 @@ func (l *shardLeaf) PutIndex(ctx context.Context, req *leaf.PutIndexRequest) (*l
 			return nil, prob
 		}
 		n := c.node
-		if most := n.cfg.Limits.SchemaBytes; int64(len(req.Schema)) > most {
-			return nil, api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the body is longer than %d bytes", most)).Within(most)
+		// Whatever schema another member has come to have is taken.
+		if most := max(n.cfg.Limits.SchemaBytes, schema.MaxSourceBytes); int64(len(req.Schema)) > most {
+			return nil, api.NewProblem(api.BodyTooLarge, fmt.Sprintf("the schema is longer than %d bytes", most)).On("schema").Within(most)
 		}
 		if len(req.Schema) > 0 {
 			held, err := n.memory.Enter(c.ctx, int64(len(req.Schema)))
