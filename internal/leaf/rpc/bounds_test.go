@@ -574,6 +574,9 @@ func TestMessagesAreWeighed(t *testing.T) {
 		"sort keys":       &pb.SearchRequest{Sort: repeat(n/4, func() *pb.SortKey { return &pb.SortKey{} })},
 		"sort values":     &pb.SearchRequest{After: &pb.After{Values: repeat(n/4, func() *pb.SortValue { return &pb.SortValue{} })}},
 		"empty names":     &pb.SearchRequest{DefaultFields: &pb.Fields{Names: make([]string, n/2)}},
+		"documents":       &pb.SyncRequest{Ids: &pb.Texts{Lengths: numbers}, Bodies: &pb.Texts{Lengths: numbers}},
+		"shares":          &pb.FetchRequest{View: &pb.View{Owned: &pb.Shares{Shards: numbers, Vnodes: numbers, Ordinals: numbers}}},
+		"shown fields":    &pb.SearchRequest{Show: &pb.Show{Fields: &pb.Fields{Names: make([]string, n/2)}, Highlight: &pb.Highlight{Fields: make([]string, n/2)}}},
 		"vector":          &pb.KNNRequest{Vector: &pb.KNNRequest_Dense{Dense: &pb.DenseVector{Values: make([]float32, n)}}},
 		"a long document": &pb.IndexRequest{Body: make([]byte, 4*n)},
 		"nothing":         &pb.PingRequest{},
@@ -727,16 +730,18 @@ func FuzzWeigh(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var m pb.SearchRequest
-		weight := weigh(b, m.ProtoReflect().Descriptor(), 1<<40)
-		if decodeOptions.Unmarshal(b, &m) != nil {
-			return
-		}
-		if most := parts(m.ProtoReflect()); weight < most {
-			t.Errorf("it weighs %d, and has parts for %d", weight, most)
-		}
-		if few := weigh(b, m.ProtoReflect().Descriptor(), weight-1); few < weight-1 {
-			t.Errorf("weighing stopped at %d, below %d", few, weight-1)
+		for _, m := range []proto.Message{&pb.SearchRequest{}, &pb.FetchRequest{}, &pb.SyncRequest{}} {
+			d := m.ProtoReflect().Descriptor()
+			weight := weigh(b, d, 1<<40)
+			if decodeOptions.Unmarshal(b, m) != nil {
+				continue
+			}
+			if most := parts(m.ProtoReflect()); weight < most {
+				t.Errorf("%s weighs %d, and has parts for %d", d.Name(), weight, most)
+			}
+			if few := weigh(b, d, weight-1); few < weight-1 {
+				t.Errorf("weighing %s stopped at %d, below %d", d.Name(), few, weight-1)
+			}
 		}
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/topology/placement"
 )
 
 // same compares what went over the wire. Lists without elements are the same as none, but for the default fields and vectors, where a
@@ -152,6 +153,41 @@ func sortKeys(t *rapid.T) []exec.SortKey {
 	}), 0, exec.MaxSortKeys).Draw(t, "sort")
 }
 
+// sameShown tells parts without bytes from those that are not there, which same does not.
+func sameShown(t *rapid.T, got, want []leaf.Shown) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d documents are shown, and not %d", len(got), len(want))
+	}
+	for i := range got {
+		if d := cmp.Diff(want[i], got[i]); d != "" {
+			t.Fatalf("document %d: want -, got +:\n%s", i, d)
+		}
+	}
+}
+
+// vector draws what to search for, often without a vector.
+func vector(t *rapid.T) api.KNN {
+	k := api.KNN{
+		Field: name.Draw(t, "field"), K: rapid.IntRange(0, maxCount).Draw(t, "k"), Exact: rapid.Bool().Draw(t, "exact"), Ef: rapid.IntRange(0, maxCount).Draw(t, "ef"),
+		Combiner: score.Combiner{
+			Kind: score.CombinerKind(rapid.IntRange(0, int(score.WeightedTopK)).Draw(t, "combiner")), Temperature: float.Draw(t, "temperature"),
+			TopK: rapid.IntRange(0, maxCount).Draw(t, "top k"), Decay: float.Draw(t, "decay"),
+		},
+	}
+	switch rapid.IntRange(0, 3).Draw(t, "vector") {
+	case 0:
+		k.Dense = rapid.SliceOfN(float, 0, 5).Draw(t, "dense")
+	case 1:
+		k.Bits = rapid.SliceOfN(rapid.Byte(), 0, 5).Draw(t, "bits")
+	case 2:
+		n := rapid.IntRange(0, 5).Draw(t, "n")
+		k.Indices = rapid.SliceOfN(rapid.Uint32(), n, n).Draw(t, "indices")
+		k.Weights = rapid.SliceOfN(float, n, n).Draw(t, "weights")
+	}
+	return k
+}
+
 func TestRequestsKeepEverything(t *testing.T) {
 	t.Run("search", func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
@@ -159,6 +195,7 @@ func TestRequestsKeepEverything(t *testing.T) {
 				Index: name.Draw(t, "index"), Query: maybe(t), Filters: filters(t), DefaultFields: fields(t), Limit: rapid.IntRange(0, exec.MaxWindow).Draw(t, "limit"),
 				Sort: sortKeys(t), Total: exec.TotalMode(rapid.IntRange(0, int(exec.TotalNone)).Draw(t, "total")), TotalFloor: rapid.Uint64().Draw(t, "floor"),
 				Stats: termStats(t), KeepStats: rapid.Bool().Draw(t, "keep"), AllowPartial: rapid.Bool().Draw(t, "partial"),
+				View: view(t), Show: show(t), LocalStats: rapid.Bool().Draw(t, "local"),
 			}
 			if rapid.Bool().Draw(t, "after") {
 				want.After = &exec.After{Key: anyKey.Draw(t, "key"), Values: rapid.SliceOfN(sortValue, 0, exec.MaxSortKeys).Draw(t, "values")}
@@ -176,7 +213,7 @@ func TestRequestsKeepEverything(t *testing.T) {
 	})
 	t.Run("stats", func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
-			want := &leaf.StatsRequest{Index: name.Draw(t, "index"), Terms: terms.Draw(t, "terms"), Query: maybe(t), DefaultFields: fields(t)}
+			want := &leaf.StatsRequest{Index: name.Draw(t, "index"), View: view(t), Terms: terms.Draw(t, "terms"), Query: maybe(t), DefaultFields: fields(t)}
 			m, err := packStatsRequest(want)
 			if err != nil {
 				t.Fatal(err)
@@ -192,7 +229,7 @@ func TestRequestsKeepEverything(t *testing.T) {
 		lists := []string{"", "t:terms(a,5),s:stats(b)", "h:histogram(n,0.5),d:date_histogram(d,1M),r:range(n,..1,2..3)", `p:percentiles(n,50,99.9),c:cardinality(a),f:filter(x AND "y z")`}
 		rapid.Check(t, func(t *rapid.T) {
 			want := &leaf.AggregateRequest{
-				Index: name.Draw(t, "index"), Query: maybe(t), Filters: filters(t), DefaultFields: fields(t), DefaultOp: query.Op(rapid.IntRange(0, 1).Draw(t, "op")),
+				Index: name.Draw(t, "index"), View: view(t), Query: maybe(t), Filters: filters(t), DefaultFields: fields(t), DefaultOp: query.Op(rapid.IntRange(0, 1).Draw(t, "op")),
 				Stats: termStats(t), Values: fields(t),
 			}
 			if list := rapid.SampledFrom(lists).Draw(t, "specs"); list != "" {
@@ -214,25 +251,8 @@ func TestRequestsKeepEverything(t *testing.T) {
 	})
 	t.Run("knn", func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
-			want := &leaf.KNNRequest{Index: name.Draw(t, "index"), Filters: filters(t), DefaultFields: fields(t), AllowPartial: rapid.Bool().Draw(t, "partial")}
+			want := &leaf.KNNRequest{Index: name.Draw(t, "index"), View: view(t), KNN: vector(t), Filters: filters(t), DefaultFields: fields(t), AllowPartial: rapid.Bool().Draw(t, "partial")}
 			k := &want.KNN
-			*k = api.KNN{
-				Field: name.Draw(t, "field"), K: rapid.IntRange(0, maxCount).Draw(t, "k"), Exact: rapid.Bool().Draw(t, "exact"), Ef: rapid.IntRange(0, maxCount).Draw(t, "ef"),
-				Combiner: score.Combiner{
-					Kind: score.CombinerKind(rapid.IntRange(0, int(score.WeightedTopK)).Draw(t, "combiner")), Temperature: float.Draw(t, "temperature"),
-					TopK: rapid.IntRange(0, maxCount).Draw(t, "top k"), Decay: float.Draw(t, "decay"),
-				},
-			}
-			switch rapid.IntRange(0, 3).Draw(t, "vector") {
-			case 0:
-				k.Dense = rapid.SliceOfN(float, 0, 5).Draw(t, "dense")
-			case 1:
-				k.Bits = rapid.SliceOfN(rapid.Byte(), 0, 5).Draw(t, "bits")
-			case 2:
-				n := rapid.IntRange(0, 5).Draw(t, "n")
-				k.Indices = rapid.SliceOfN(rapid.Uint32(), n, n).Draw(t, "indices")
-				k.Weights = rapid.SliceOfN(float, n, n).Draw(t, "weights")
-			}
 			m, err := packKNN(want)
 			if err != nil {
 				t.Fatal(err)
@@ -249,7 +269,7 @@ func TestRequestsKeepEverything(t *testing.T) {
 	})
 	t.Run("ids", func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
-			ids := &leaf.IDsRequest{Index: name.Draw(t, "index"), After: anyKey.Draw(t, "after"), Limit: rapid.IntRange(0, maxCount).Draw(t, "limit")}
+			ids := &leaf.IDsRequest{Index: name.Draw(t, "index"), View: view(t), After: anyKey.Draw(t, "after"), Limit: rapid.IntRange(0, maxCount).Draw(t, "limit")}
 			m, err := packIDsRequest(ids)
 			if err != nil {
 				t.Fatal(err)
@@ -259,7 +279,7 @@ func TestRequestsKeepEverything(t *testing.T) {
 				t.Fatal(err)
 			}
 			same(t, got, ids)
-			has := &leaf.HasRequest{Index: name.Draw(t, "index"), IDs: rapid.SliceOfN(anyKey, 0, 5).Draw(t, "ids")}
+			has := &leaf.HasRequest{Index: name.Draw(t, "index"), View: view(t), IDs: rapid.SliceOfN(anyKey, 0, 5).Draw(t, "ids")}
 			h, err := packHas(has)
 			if err != nil {
 				t.Fatal(err)
@@ -289,6 +309,76 @@ func TestNoDefaultFieldsIsNotAllOfThem(t *testing.T) {
 	}
 }
 
+// view draws a View, often the zero one.
+func view(t *rapid.T) leaf.View {
+	if rapid.Bool().Draw(t, "no view") {
+		return leaf.View{}
+	}
+	return leaf.View{Epoch: rapid.Uint64().Draw(t, "epoch"), Lenient: rapid.Bool().Draw(t, "lenient"), Owned: rapid.SliceOfN(share, 0, leaf.MaxShares).Draw(t, "owned")}
+}
+
+var share = rapid.Custom(func(t *rapid.T) placement.Share {
+	n := rapid.IntRange(1, placement.MaxShards).Draw(t, "shards")
+	return placement.Share{
+		Spec: placement.Spec{
+			Rule:   rapid.SampledFrom([]placement.Rule{placement.Ring, placement.Modulo, placement.Rendezvous}).Draw(t, "rule"),
+			Shards: n, VNodes: rapid.IntRange(0, placement.MaxVNodes).Draw(t, "vnodes"),
+		},
+		Ordinal: rapid.IntRange(0, n-1).Draw(t, "ordinal"),
+	}
+})
+
+// show draws a Show, often none.
+func show(t *rapid.T) *leaf.Show {
+	if rapid.Bool().Draw(t, "no show") {
+		return nil
+	}
+	s := &leaf.Show{Source: rapid.Bool().Draw(t, "source"), Explain: rapid.Bool().Draw(t, "explain")}
+	if rapid.Bool().Draw(t, "some fields") {
+		s.Fields = rapid.SliceOfN(name, 0, 3).Draw(t, "fields")
+	}
+	if rapid.Bool().Draw(t, "highlight") {
+		s.Highlight = &api.Highlight{
+			Fields: rapid.SliceOfN(text, 0, 3).Draw(t, "highlighted"), FragmentSize: rapid.IntRange(0, maxCount).Draw(t, "size"),
+			Fragments: rapid.IntRange(0, maxCount).Draw(t, "fragments"), Pre: text.Draw(t, "pre"), Post: text.Draw(t, "post"), Raw: rapid.Bool().Draw(t, "raw"),
+		}
+	}
+	return s
+}
+
+// part draws what may be shown of a document: nothing, nothing in it, or something.
+var part = rapid.Custom(func(t *rapid.T) []byte {
+	if rapid.Bool().Draw(t, "none") {
+		return nil
+	}
+	return rapid.SliceOfN(rapid.Byte(), 0, 9).Draw(t, "part")
+})
+
+// shown draws what is to be shown of n documents.
+func shown(t *rapid.T, n int) []leaf.Shown {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) leaf.Shown {
+		return leaf.Shown{
+			Missing: rapid.Bool().Draw(t, "missing"), Source: part.Draw(t, "source"), Highlight: part.Draw(t, "fragments"), Lexical: part.Draw(t, "lexical"),
+			Vector: part.Draw(t, "vector"),
+		}
+	}), n, n).Draw(t, "shown")
+}
+
+func below(t *rapid.T) *leaf.Below {
+	if rapid.Bool().Draw(t, "nothing below") {
+		return nil
+	}
+	b := &leaf.Below{DocsCovered: rapid.Uint64().Draw(t, "covered"), DocsTotal: rapid.Uint64().Draw(t, "total")}
+	outcomes := []api.Outcome{api.Answered, api.Skipped, api.TimedOut, api.Refused, api.Unavailable, api.Failed}
+	for range rapid.IntRange(0, 4).Draw(t, "shards") {
+		b.Shards.Count(api.ShardOutcome{
+			Shard: rapid.IntRange(0, maxCount).Draw(t, "shard"), Address: anyKey.Draw(t, "address"), Outcome: rapid.SampledFrom(outcomes).Draw(t, "outcome"),
+			Micros: rapid.Int64().Draw(t, "micros"),
+		})
+	}
+	return b
+}
+
 func meta(t *rapid.T) leaf.Meta {
 	return leaf.Meta{
 		Snapshot: leaf.Snapshot{Instance: rapid.Uint64().Draw(t, "instance"), Version: rapid.Uint64().Draw(t, "version"), CommitTS: rapid.Uint64().Draw(t, "ts")},
@@ -296,6 +386,7 @@ func meta(t *rapid.T) leaf.Meta {
 			return api.Timing{Stage: text.Draw(t, "stage"), Micros: rapid.Int64().Draw(t, "micros")}
 		}), 0, 3).Draw(t, "timings"),
 		Approximate: rapid.SliceOfN(rapid.SampledFrom([]string{leaf.ApproximateGraph, leaf.ApproximateLocal}), 0, 2).Draw(t, "approximate"),
+		Below:       below(t),
 	}
 }
 
@@ -307,15 +398,20 @@ func TestRepliesKeepEverything(t *testing.T) {
 				Meta: meta(t), Docs: rapid.Uint64().Draw(t, "docs"), Total: rapid.Uint64().Draw(t, "total"), Partial: rapid.Bool().Draw(t, "partial"),
 				TotalRelation: rapid.SampledFrom([]string{"", exec.Exactly, exec.AtLeast}).Draw(t, "relation"),
 				Notes:         rapid.SliceOfN(text, 0, 2).Draw(t, "notes"), Stats: termStats(t),
+				LocalStats: termStats(t), Plan: part.Draw(t, "plan"),
 			}
 			for range rapid.IntRange(0, 5).Draw(t, "hits") {
 				want.Hits = append(want.Hits, leaf.Hit{ID: anyKey.Draw(t, "id"), Score: float.Draw(t, "score"), Sort: rapid.SliceOfN(sortValue, keys, keys).Draw(t, "values")})
+			}
+			if rapid.Bool().Draw(t, "show") {
+				want.Shown = shown(t, len(want.Hits))
 			}
 			got, err := unpackSearchReply(wire(t, packSearchReply(want, keys)), keys, len(want.Hits))
 			if err != nil {
 				t.Fatal(err)
 			}
 			same(t, got, want)
+			sameShown(t, got.Shown, want.Shown)
 			if keys == 0 {
 				for _, h := range got.Hits {
 					if h.Sort != nil {
@@ -569,7 +665,7 @@ func TestBoundsOfRequests(t *testing.T) {
 
 // FuzzRequests reads any bytes as each request: what it makes is within bounds, and is the same after another way over the wire.
 func FuzzRequests(f *testing.F) {
-	for i := range byte(8) {
+	for i := range byte(16) {
 		f.Add(i, []byte{})
 	}
 	q, err := query.Parse(`a:b "c d"~2 -(x* OR n:[1 TO 2})^3`, query.ParseOptions{})
@@ -585,8 +681,25 @@ func FuzzRequests(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(byte(0), b)
+	for which, m := range map[byte]proto.Message{
+		8: &pb.FetchRequest{
+			Ids: packTexts([]string{"a", "bc"}), View: wireShares(2), Show: &pb.Show{Source: true, Highlight: &pb.Highlight{Fragments: 3}},
+			Knn: &pb.KNNRequest{Field: "v", Vector: &pb.KNNRequest_Sparse{Sparse: &pb.SparseVector{Indices: []uint32{1}, Weights: []float32{2}}}},
+		},
+		9:  &pb.SumsRequest{Range: &pb.HashRange{To: 7}, Limit: 5, After: []byte("a")},
+		10: &pb.SumsRequest{Ids: packTexts([]string{"a", "bc"})},
+		11: &pb.SyncRequest{Ids: packTexts([]string{"a", "bc"}), Ops: []byte{0, 1}, Expect: make([]byte, 2*sumSize), Bodies: packTexts([]string{"{}"})},
+		12: &pb.PlaceRequest{Epoch: 3, Map: []byte("{}")},
+		15: &pb.BulkRequest{Key: []byte("k"), View: wireShares(1)},
+	} {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(which, b)
+	}
 	f.Fuzz(func(t *testing.T, which byte, b []byte) {
-		switch which % 8 {
+		switch which % 16 {
 		case 0:
 			again(t, b, func(m *pb.SearchRequest) (*leaf.SearchRequest, error) { return unpackSearch(m, query.Limits{}) }, packSearch)
 		case 1:
@@ -605,6 +718,20 @@ func FuzzRequests(f *testing.F) {
 			again(t, b, unpackHas, packHas)
 		case 7:
 			again(t, b, unpackDelete, packDelete)
+		case 8:
+			again(t, b, func(m *pb.FetchRequest) (*leaf.FetchRequest, error) { return unpackFetch(m, query.Limits{}) }, packFetch)
+		case 9, 10:
+			again(t, b, unpackSumsRequest, packSumsRequest)
+		case 11:
+			again(t, b, unpackSync, packSync)
+		case 12:
+			again(t, b, unpackPlace, packPlace)
+		case 13:
+			again(t, b, unpackDigestRequest, packDigestRequest)
+		case 14:
+			again(t, b, unpackDocs, packDocs)
+		case 15:
+			again(t, b, unpackBulk, packBulk)
 		}
 	})
 }
@@ -639,15 +766,30 @@ func FuzzReplies(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(byte(0), b)
-	for i := range byte(4) {
+	for i := range byte(10) {
 		f.Add(i, []byte{})
+	}
+	for which, m := range map[byte]proto.Message{
+		0: packSearchReply(&leaf.SearchReply{Hits: make([]leaf.Hit, 1), Shown: []leaf.Shown{{Source: []byte("{}")}}, LocalStats: &score.Stats{Docs: 3}}, 1),
+		4: &pb.FetchReply{Docs: packShown([]leaf.Shown{{Missing: true}, {Source: []byte("{}"), Vector: []byte{}}})},
+		5: &pb.SumsReply{Ids: packTexts([]string{"a", "bc"}), Sums: make([]byte, 2*sumSize)},
+		6: &pb.DigestReply{Docs: []uint32{1, 2}, Sums: make([]byte, 2*sumSize)},
+		7: &pb.SyncReply{Applied: []byte{0, 1}, Sums: make([]byte, 2*sumSize), Refused: []uint32{0}, Problems: []*pb.Problem{{Code: "c"}}},
+		8: &pb.Meta{Below: &pb.Below{Outcomes: []byte{1}, Shards: []uint32{1}, Addresses: packTexts([]string{"a"}), Micros: []int64{9}}},
+		9: &pb.IndexesReply{Indexes: []*pb.IndexInfo{{Name: "docs"}}},
+	} {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(which, b)
 	}
 	specs, err := agg.Parse("t:terms(a),s:stats(n)")
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, which byte, b []byte) {
-		switch which % 4 {
+		switch which % 10 {
 		case 0:
 			var m pb.SearchReply
 			if decodeOptions.Unmarshal(b, &m) == nil {
@@ -669,6 +811,49 @@ func FuzzReplies(f *testing.F) {
 			var m pb.KNNReply
 			if decodeOptions.Unmarshal(b, &m) == nil {
 				unpackKNNReply(&m, 100)
+			}
+		case 4:
+			var m pb.FetchReply
+			if decodeOptions.Unmarshal(b, &m) == nil {
+				if docs, err := unpackShown(m.Docs, len(m.Docs.GetParts())); err == nil {
+					back, err := unpackShown(packShown(docs), len(docs))
+					if d := cmp.Diff(docs, back); err != nil || d != "" {
+						t.Fatal(err, d)
+					}
+				}
+			}
+		case 5:
+			var m pb.SumsReply
+			if decodeOptions.Unmarshal(b, &m) == nil {
+				if r, err := unpackSumsReply(&m, &leaf.SumsRequest{Range: &leaf.HashRange{}, Limit: 2}); err == nil && (len(r.IDs) > 2 || len(r.Sums) != len(r.IDs)) {
+					t.Fatal("more sums than asked for")
+				}
+			}
+		case 6:
+			var m pb.DigestReply
+			if decodeOptions.Unmarshal(b, &m) == nil {
+				if r, err := unpackDigestReply(&m, 1); err == nil && (len(r.Docs) != 2 || len(r.Sums) != 2) {
+					t.Fatal("other ranges than asked for")
+				}
+			}
+		case 7:
+			var m pb.SyncReply
+			if decodeOptions.Unmarshal(b, &m) == nil {
+				if r, err := unpackSyncReply(&m, 2); err == nil && (len(r.Applied) != 2 || len(r.Sums) != 2 || r.Problems != nil && len(r.Problems) != 2) {
+					t.Fatal("not what became of two items")
+				}
+			}
+		case 8:
+			var m pb.Meta
+			if decodeOptions.Unmarshal(b, &m) == nil {
+				if r, err := unpackMeta(&m); err == nil && r.Below != nil && r.Below.Shards.OK+r.Below.Shards.Failed != len(r.Below.Shards.Outcomes) {
+					t.Fatal("the accounting does not add up")
+				}
+			}
+		case 9:
+			var m pb.IndexesReply
+			if decodeOptions.Unmarshal(b, &m) == nil {
+				unpackIndexes(&m)
 			}
 		}
 	})

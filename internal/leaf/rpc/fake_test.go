@@ -110,7 +110,7 @@ type rig struct {
 	stop   func() // ends the server at once
 }
 
-func start(t testing.TB, f *fake, so ServerOptions, co Options) *rig {
+func start(t testing.TB, f leaf.Leaf, so ServerOptions, co Options) *rig {
 	t.Helper()
 	r := &rig{server: NewServer(f, so), listen: bufconn.Listen(64 << 10)}
 	g, _ := r.server.GRPC()

@@ -44,6 +44,18 @@ func (c *call) hold(bytes int64, message int) error {
 	return nil
 }
 
+// shownFits tells how much is shown of documents, and refuses more than one reply may have, before anything is made of it.
+func (s *Server) shownFits(docs []leaf.Shown) (int64, error) {
+	sum := int64(0)
+	for i := range docs {
+		sum += shownBytes(&docs[i])
+	}
+	if limit := int64(s.o.MaxReply); sum > limit {
+		return 0, api.NewProblem(api.ReplyTooLarge, fmt.Sprintf("what is shown of the documents has %d bytes; at most %d are sent", sum, limit)).Within(limit)
+	}
+	return sum, nil
+}
+
 func (s *Server) fetch(c *call, m *pb.FetchRequest) error {
 	member, err := s.member()
 	if err != nil {
@@ -61,12 +73,9 @@ func (s *Server) fetch(c *call, m *pb.FetchRequest) error {
 	c.rest()
 	docs := slices.Clone(r.Docs)
 	end := &pb.FetchReply{End: &pb.FetchEnd{Meta: packMeta(&r.Meta), Notes: r.Notes, Plan: r.Plan}}
-	rest := int64(0)
-	for i := range docs {
-		rest += shownBytes(&docs[i])
-	}
-	if limit := int64(s.o.MaxReply); rest > limit {
-		return api.NewProblem(api.ReplyTooLarge, fmt.Sprintf("what is shown of the documents has %d bytes; at most %d are sent", rest, limit)).Within(limit)
+	rest, err := s.shownFits(docs)
+	if err != nil {
+		return err
 	}
 	if err := c.hold(rest, 0); err != nil {
 		return err

@@ -538,6 +538,9 @@ func (s *Server) search(ctx context.Context, m *pb.SearchRequest) (proto.Message
 	if err != nil {
 		return nil, err
 	}
+	if _, err := s.shownFits(r.Shown); err != nil {
+		return nil, err
+	}
 	return packSearchReply(r, len(req.Sort)), nil
 }
 
