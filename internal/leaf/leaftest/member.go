@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -39,6 +40,7 @@ func RunMember(t *testing.T, env func(t *testing.T) Env) {
 		{"Place", testPlace},
 		{"Sums", testSums},
 		{"Sync", testSync},
+		{"Keys", testKeys},
 		{"Errors", testMemberErrors},
 		{"Limits", testMemberLimits},
 	} {
@@ -742,6 +744,66 @@ func testSync(t *testing.T, e Env) {
 	}
 }
 
+// testKeys sends loads again.
+func testKeys(t *testing.T, e Env) {
+	ctx := t.Context()
+	body := "{\"id\":\"1\",\"t\":\"warp\"}\nnot json\n{\"id\":\"1\",\"t\":\"weft 𝄞\"}\n{\"id\":\"2\",\"n\":1}\n"
+	for i, key := range []string{"k", "k2 𝄞/\"\\", strings.Repeat("x", leaf.MaxBulkKey)} {
+		bulk := func(m leaf.Member, index, key string) *leaf.BulkReply {
+			t.Helper()
+			reply, err := m.Bulk(ctx, &leaf.BulkRequest{Index: index, Key: key}, strings.NewReader(body))
+			if err != nil {
+				t.Fatalf("key %q: %v", key, err)
+			}
+			return reply
+		}
+		index := fmt.Sprint("wired", i)
+		first := bulk(member(e), index, key)
+		if first.Repeated || first.Indexed != 3 || first.Failed != 1 {
+			t.Errorf("key %q: %+v", key, first)
+		}
+		for _, m := range []leaf.Member{member(e), inside(e)} {
+			again := bulk(m, index, key)
+			if !again.Repeated {
+				t.Errorf("key %q is not known: %+v", key, again)
+			}
+			again.Repeated = false
+			if d := cmp.Diff(first, again, written); d != "" {
+				t.Errorf("key %q: −first +again\n%s", key, d)
+			}
+		}
+		if other := bulk(member(e), index, key[1:]+"y"); other.Repeated {
+			t.Errorf("key %q is another: %+v", key, other)
+		}
+		if other := bulk(member(e), index+".other", key); other.Repeated {
+			t.Errorf("key %q is of another index: %+v", key, other)
+		}
+		if without := bulk(member(e), index, ""); without.Repeated {
+			t.Errorf("without a key: %+v", without)
+		}
+	}
+	// While a load is under way, no other with its key begins.
+	in, out := io.Pipe()
+	load := inBackground(func() error {
+		_, err := inside(e).Bulk(ctx, &leaf.BulkRequest{Index: "wired0", Key: "slow"}, in)
+		return err
+	})
+	if _, err := io.WriteString(out, "{\"id\":\"3\"}\n"); err != nil { // it is read: the load has its key
+		t.Fatal(err)
+	}
+	if _, err := bothMembers(t, e, "a key under way", func(m leaf.Member) (*leaf.BulkReply, error) {
+		return m.Bulk(ctx, &leaf.BulkRequest{Index: "wired0", Key: "slow"}, strings.NewReader(body))
+	}); !hasCode(err, api.LoadUnderWay) {
+		t.Errorf("a key under way: %v", err)
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := returned(t, "the load", load); err != nil {
+		t.Error(err)
+	}
+}
+
 func testMemberErrors(t *testing.T, e Env) {
 	fill(t, e, 20)
 	ctx := t.Context()
@@ -869,6 +931,10 @@ func testMemberLimits(t *testing.T, e Env) {
 		}},
 		{"items of a sync", "items", leaf.MaxSync, func(m leaf.Member, over int) error {
 			_, err := m.Sync(ctx, &leaf.SyncRequest{Index: corpusIndex, Items: append(items, leaf.SyncItem{ID: "more"})[:leaf.MaxSync+over]})
+			return err
+		}},
+		{"bytes of a key of a load", "key", leaf.MaxBulkKey, func(m leaf.Member, over int) error {
+			_, err := m.Bulk(ctx, &leaf.BulkRequest{Index: corpusIndex, Key: strings.Repeat("k", leaf.MaxBulkKey+over)}, strings.NewReader(""))
 			return err
 		}},
 	} {
