@@ -1,0 +1,34 @@
+// Package write writes to the groups of a cluster as one node with all the documents would: it is the writing half of a leaf.Member
+// that is made of others.
+//
+// # One write
+//
+// A document belongs to one group, or to two while it is being moved. A write goes to every member of these at once, under the epoch of
+// the shard map; where a member refuses the map, the Writer asks for a newer one and repeats the whole write. A write is whole only
+// if every member has it. A member that has not is named in the reply, and a hint is kept for it. A write that no member has taken is an
+// error: the problem that the members have with the document, their want of room, or api.GroupUnavailable where nobody can be
+// reached. Where nobody has confirmed it and somebody may have it all the same, the error is api.WriteUncertain.
+//
+// Two writers of one document may cross: each is the last at another member. So when all members have confirmed, their checksums of the
+// document are compared, and where they differ the members are made equal to the first of them with a compare and swap. Whoever of the
+// writers is last finds all of it settled, or settles it, before its caller hears that the write is in.
+//
+// # Schemas
+//
+// An index has one schema over all members. The Writer takes documents apart itself, against that schema; new fields go to the first
+// member of group 0 that can be reached, one change at a time, and what comes of that to all others. A member is given the schema
+// before its first document, and again after every failure of the member, so that it never guesses a type by itself.
+//
+// # What is not as on one node
+//
+//   - While no member of group 0 can be reached, no index and no field can be made; documents without new fields are written.
+//   - A bulk load goes to the groups in parallel: documents of different groups become visible in another order than that of the lines.
+//     Two documents with one id are in one group, and keep theirs.
+//   - A bulk load under way while its index is deleted may make the index again.
+//
+// # Concurrency
+//
+// A Writer is safe for concurrent use. Goroutines belong to calls and end with them, as many as the call has members; a bulk load has one
+// more for each group. How many calls there may be at once is for who calls: the gates of a front. The exception is settling that a
+// caller did not wait for: at most maxFinishing go on in the background, until Close.
+package write
