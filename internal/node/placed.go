@@ -3,11 +3,13 @@ package node
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/vfs"
 )
 
 // placedContent is the shard map in placed.json. There is no such file as long as the node was given none.
@@ -133,12 +135,24 @@ func (p *placed) keep(next placedContent) error {
 		return api.NewProblem(api.StaleMap, fmt.Sprintf("this member was given another shard map with epoch %d; read the map anew", have.Epoch))
 	}
 	if err := p.dir.writeSealed(placedFile, next); err != nil {
-		return fmt.Errorf("keep the shard map: %w", err)
+		return unplaced(err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.placedContent = next
 	return nil
+}
+
+// unplaced is the problem of a map that could not be written.
+func unplaced(err error) *api.Problem {
+	p := &api.Problem{Code: api.ReadOnly, Detail: "the shard map could not be written; the one of before stays in force", Cause: err}
+	switch {
+	case isDiskFull(err):
+		p.Code, p.RetryAfterMS, p.Detail = api.DiskFull, 5000, "the disk is full, so that the shard map could not be written; the one of before stays in force"
+	case errors.Is(err, vfs.ErrUncertain):
+		p.Code, p.Detail = api.WriteUncertain, "the shard map could not be made durable; the one of before stays in force, and which of the two a restart finds is not known"
+	}
+	return p
 }
 
 // Place implements leaf.Member. It returns when no write of an older epoch is under way any more.
