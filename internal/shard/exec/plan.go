@@ -882,6 +882,9 @@ func (s *searcher) scoring(n *node, terms []expansion) (map[string]bool, error) 
 				if err := s.check(64); err != nil {
 					return nil, err
 				}
+				if df == 0 {
+					continue // only the deleted have it: it is no word of the index any more, as it is none of statistics that are given
+				}
 			}
 			all = append(all, cand{string(terms[i].text), df})
 		}
