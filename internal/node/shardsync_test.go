@@ -773,3 +773,75 @@ func (f *failing) Apply(ctx context.Context, ops []shard.Op) ([]shard.OpResult, 
 	f.faults.good--
 	return f.engine.Apply(ctx, ops)
 }
+
+// BenchmarkSums is the comparison of 1,000 documents that were just written, and of one.
+func BenchmarkSums(b *testing.B) {
+	s := newServer(b, Config{})
+	in := s.node.Leaf()
+	defer in.Close()
+	ids := benchCopies(b, in, 1000)
+	for _, n := range []int{1, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if r, err := in.(*shardLeaf).Sums(b.Context(), &leaf.SumsRequest{Index: "x", IDs: ids[:n]}); err != nil || len(r.Sums) != n {
+					b.Fatal(r, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkDigest is a digest of 200,000 documents in segments whose checksums are remembered, of all and of one half, and the first page
+// of a narrow range.
+func BenchmarkDigest(b *testing.B) {
+	s := newServer(b, Config{})
+	in := s.node.Leaf()
+	defer in.Close()
+	benchCopies(b, in, 200_000)
+	l, err := s.node.catalog.use(b.Context(), "x")
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := l.eng.Flush(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	l.release()
+	half := leaf.View{Owned: []placement.Share{{Spec: placement.Spec{Rule: placement.Ring, Shards: 2}}}}
+	for _, c := range []struct {
+		name string
+		view leaf.View
+	}{{"all", leaf.View{}}, {"half", half}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if r, err := in.(*shardLeaf).Digest(b.Context(), &leaf.DigestRequest{Index: "x", View: c.view, Depth: 12}); err != nil || len(r.Sums) != 1<<12 {
+					b.Fatal(r, err)
+				}
+			}
+		})
+	}
+	b.Run("range", func(b *testing.B) {
+		for b.Loop() {
+			req := &leaf.SumsRequest{Index: "x", Range: &leaf.HashRange{From: 1 << 20, To: 2<<20 - 1}, Limit: 1000}
+			if r, err := in.(*shardLeaf).Sums(b.Context(), req); err != nil || len(r.Sums) == 0 {
+				b.Fatal(r, err)
+			}
+		}
+	})
+}
+
+// benchCopies loads n documents into index x and returns their ids.
+func benchCopies(b *testing.B, in leaf.Leaf, n int) []string {
+	b.Helper()
+	ids := make([]string, n)
+	var docs bytes.Buffer
+	for i := range ids {
+		ids[i] = fmt.Sprintf("document-%07d", i)
+		fmt.Fprintf(&docs, `{"id":%q,"title":"a title of some words","body":"%s","n":%d}`+"\n", ids[i], strings.Repeat("words of a body ", 10), i)
+	}
+	if r, err := in.Bulk(b.Context(), &leaf.BulkRequest{Index: "x"}, &docs); err != nil || !r.OK {
+		b.Fatal(r, err)
+	}
+	return ids
+}

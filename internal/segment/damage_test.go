@@ -55,6 +55,14 @@ func exercise(r *Reader) {
 		}
 	}
 	enough := errors.New("enough")
+	if err := r.EachKey(0, func(doc uint32, _ []byte) error {
+		if doc > most {
+			return enough
+		}
+		return nil
+	}); err == nil && r.NumDocs() > most+1 {
+		panic("EachKey went on after an error, or ended without one")
+	}
 	if err := r.EachSource(func(doc uint32, source []byte) error {
 		if doc >= r.NumDocs() {
 			panic("a source of no document")

@@ -211,6 +211,19 @@ func (m *model) check(t testing.TB, r *Reader) {
 			}
 		}
 	}
+	for _, from := range []int{0, 1, tableBlock - 1, tableBlock, len(m.docs) / 2, len(m.docs) - 1, len(m.docs)} {
+		from = max(0, min(from, len(m.docs)))
+		next := from
+		if err := r.EachKey(uint32(from), func(doc uint32, key []byte) error {
+			if int(doc) != next || string(key) != m.docs[doc].key {
+				t.Fatalf("EachKey from %d gave document %d %q, want %d", from, doc, key, next)
+			}
+			next++
+			return nil
+		}); err != nil || next != len(m.docs) {
+			t.Fatalf("EachKey from %d ended at %d: %v", from, next, err)
+		}
+	}
 	next := 0
 	if err := r.EachSource(func(doc uint32, source []byte) error {
 		if int(doc) != next || string(source) != m.docs[doc].source {

@@ -471,6 +471,25 @@ func (r *Reader) Key(doc uint32, dst []byte) []byte {
 	return r.keys.get(uint64(doc), dst)
 }
 
+// EachKey calls fn with the key of every document from from on, in order, until it returns an error, which EachKey returns. The bytes die
+// when fn returns. It costs a fraction of as many calls of Key.
+func (r *Reader) EachKey(from uint32, fn func(doc uint32, key []byte) error) error {
+	if from >= r.docs {
+		return nil
+	}
+	var c tableCursor
+	c.start(r.keys, int(from/tableBlock), int(from%tableBlock))
+	for doc := from; doc < r.docs; doc++ {
+		if c.i == c.n && !c.loadBlock() || !c.step() {
+			return r.Err()
+		}
+		if err := fn(doc, c.cur); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // FindKey returns the document with the key.
 func (r *Reader) FindKey(key string) (doc uint32, ok bool) {
 	b, i, ok := r.keys.find(stringBytes(key))

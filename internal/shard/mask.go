@@ -159,18 +159,15 @@ func (f *segmentFile) newMask(ctx context.Context, key string, keep func(key []b
 	n := f.r.NumDocs()
 	m := &mask{key: key, kept: bitset.New(int(n)), all: f.stats()}
 	check := maskChecker(ctx)
-	var buf []byte
-	for d := range n {
-		if err := check(1); err != nil {
-			return nil, err
-		}
-		if buf = f.r.Key(d, buf[:0]); keep(buf) {
+	err := f.r.EachKey(0, func(d uint32, key []byte) error {
+		if keep(key) {
 			m.kept.Add(d)
 		} else {
 			m.left = append(m.left, d)
 		}
-	}
-	if err := f.r.Err(); err != nil {
+		return check(1)
+	})
+	if err != nil {
 		return nil, err
 	}
 	for _, d := range m.left {

@@ -79,19 +79,15 @@ func eachSum(ctx context.Context, l exec.Leaf, check func(n int) error, fn func(
 				return fn(key, sum)
 			})
 		}
-		for d, sum := range sums {
+		return s.f.r.EachKey(0, func(d uint32, key []byte) error {
 			if err := check(1); err != nil {
 				return err
 			}
-			if live != nil && !live.Has(uint32(d)) {
-				continue
+			if live != nil && !live.Has(d) {
+				return nil
 			}
-			key = l.Key(uint32(d), key[:0])
-			if err := fn(key, sum); err != nil {
-				return err
-			}
-		}
-		return nil
+			return fn(key, sums[d])
+		})
 	}
 	var source []byte
 	for d := range l.NumDocs() {
