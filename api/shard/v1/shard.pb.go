@@ -5486,7 +5486,7 @@ type SyncRequest struct {
 	Ids           *Texts                 `protobuf:"bytes,3,opt,name=ids,proto3" json:"ids,omitempty"`       // at most 1,000, all different
 	Expect        []byte                 `protobuf:"bytes,4,opt,name=expect,proto3" json:"expect,omitempty"` // 16 bytes for each id: the checksum of what has to be there
 	Ops           []byte                 `protobuf:"bytes,5,opt,name=ops,proto3" json:"ops,omitempty"`       // one byte for each id: its SyncOp
-	Bodies        *Texts                 `protobuf:"bytes,6,opt,name=bodies,proto3" json:"bodies,omitempty"` // of those with SYNC_PUT, in their order: the document as Index takes it
+	Bodies        *Texts                 `protobuf:"bytes,6,opt,name=bodies,proto3" json:"bodies,omitempty"` // of those with SYNC_PUT, in their order: the document as Index takes it; together no longer than one may be there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
