@@ -133,3 +133,43 @@ func estimated(p part) bool {
 	}
 	return false
 }
+
+// Bytes is what the state takes, by the reckoning of FORMAT.md.
+func (s *State) Bytes() int { return s.size }
+
+// Adopt returns what a state knows as a state of this plan, whose aggregations stand in that of the other from place from on, whatever
+// they are called there: many lists travel as one, under names that any wire takes. Both share the memory. Errors are *SpecError: more than
+// this plan allows, or a field of another type.
+func (p *Plan) Adopt(s *State, from int) (*State, error) {
+	if from < 0 || from+len(p.nodes) > len(s.plan.nodes) {
+		return nil, errOtherPlan
+	}
+	out := p.NewState()
+	for i, n := range p.nodes {
+		o := s.plan.nodes[from+i]
+		if err := n.sameAs(o); err != nil {
+			return nil, err
+		}
+		out.parts[i], out.sizes[i] = s.parts[from+i], s.sizes[from+i]
+		if out.size += out.sizes[i]; out.size > n.opts.StateBytes {
+			return nil, n.tooLarge()
+		}
+	}
+	return out, nil
+}
+
+// sameAs checks that a node of another plan is this one under another name.
+func (n *node) sameAs(o *node) error {
+	if n.spec.Kind != o.spec.Kind || n.spec.Field != o.spec.Field || len(n.subs) != len(o.subs) {
+		return errOtherPlan
+	}
+	if n.typ != 0 && o.typ != 0 && n.typ != o.typ {
+		return n.fault("field", CodeMismatch, 0, fmt.Sprintf("the field is %s in one part of the index and %s in another", n.typ, o.typ))
+	}
+	for i, sub := range n.subs {
+		if err := sub.sameAs(o.subs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

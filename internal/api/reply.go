@@ -118,14 +118,51 @@ type SearchReply struct {
 	Next     string // cursor of the next page; empty on the last
 	// Approximate names what was estimated.
 	Approximate []string
-	Shards      Shards
-	Coverage    Coverage
-	DFS         bool
-	Notes       []string
-	Timings     []Timing // they add up to took_ms
-	Slowest     int      // the shard that took longest
-	Explain     []byte   // a rendered JSON object, nil when not asked for
-	Profile     []byte   // likewise
+	Shards      Shards // of the search itself
+	// AggFailedAddresses are shards that were lost while facets and aggregations were made: those speak of the others only.
+	AggFailedAddresses []string
+	Lost               []PhaseLoss // of the other phases, those that lost a shard
+	Coverage           Coverage
+	DFS                bool
+	Notes              []string
+	Timings            []Timing // they add up to took_ms
+	Slowest            int      // the shard that took longest
+	Explain            []byte   // a rendered JSON object, nil when not asked for
+	Profile            []byte   // likewise
+}
+
+// PhaseLoss says which shards did not take part in a phase of a search besides the search itself.
+type PhaseLoss struct {
+	Phase  string // name of the stage
+	Shards Shards
+}
+
+// AppendLost appends the members agg_failed_addresses and phases of a reply or of a problem document, each behind a comma, where there is
+// something to be said.
+func (r *SearchReply) AppendLost(b []byte) []byte {
+	if len(r.AggFailedAddresses) > 0 {
+		b = append(b, `,"agg_failed_addresses":`...)
+		b = AppendStrings(b, r.AggFailedAddresses)
+	}
+	if len(r.Lost) == 0 {
+		return b
+	}
+	b = append(b, `,"phases":{`...)
+	for i := range r.Lost {
+		l := &r.Lost[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = AppendString(b, l.Phase)
+		b = append(b, `:{"ok":`...)
+		b = strconv.AppendInt(b, int64(l.Shards.OK), 10)
+		b = append(b, `,"failed":`...)
+		b = strconv.AppendInt(b, int64(l.Shards.Failed), 10)
+		b = append(b, `,"failed_addresses":`...)
+		b = AppendStrings(b, l.Shards.FailedAddresses)
+		b = append(b, '}')
+	}
+	return append(b, '}')
 }
 
 // RelationNone is the total_relation of an answer whose caller wanted no total.
@@ -162,6 +199,7 @@ func (r *SearchReply) AppendJSON(b []byte) []byte {
 	}
 	b = append(b, `,"shards":`...)
 	b = r.Shards.AppendJSON(b)
+	b = r.AppendLost(b)
 	b = append(b, `,"coverage":`...)
 	b = r.Coverage.AppendJSON(b)
 	b = append(b, `,"dfs":`...)

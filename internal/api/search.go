@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -82,6 +83,7 @@ const (
 type SearchLimits struct {
 	Hits    int           // offset + limit, knn_k, pool
 	Timeout time.Duration // timeout_ms
+	Pool    int           // of a request that gives none; 0: DefaultPool
 }
 
 // Limits of the parts of one search.
@@ -140,7 +142,7 @@ type parsing struct {
 
 func newParsing(l SearchLimits) *parsing {
 	return &parsing{
-		SearchRequest: &SearchRequest{Index: DefaultIndex, Limit: DefaultLimit, Pool: min(DefaultPool, l.Hits), Weights: [2]float32{0.5, 0.5}},
+		SearchRequest: &SearchRequest{Index: DefaultIndex, Limit: DefaultLimit, Pool: min(cmp.Or(l.Pool, DefaultPool), l.Hits), Weights: [2]float32{0.5, 0.5}},
 		lim:           l, knnK: -1,
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"syscall"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/shard"
-	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/wal"
 	"github.com/weft-search/weft/internal/store"
 	"github.com/weft-search/weft/internal/vfs"
@@ -23,16 +23,7 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 	if prob != nil {
 		return prob
 	}
-	if e, ok := errors.AsType[*exec.QueryError](err); ok {
-		p := &api.Problem{Code: engineCode(e.Code), Field: api.Clip(e.Field), Detail: api.ClipDetail(e.Reason)}
-		if _, param := parameterCodes[e.Code]; param {
-			p.Detail = e.Field + ": " + p.Detail
-		} else if e.Field != "" {
-			p.Detail = fmt.Sprintf("field %q: %s", api.Clip(e.Field), p.Detail)
-		}
-		if e.Limit > 0 {
-			p.Within(e.Limit)
-		}
+	if p := bound.EngineProblem(err); p != nil {
 		return p
 	}
 	if p := api.SchemaProblem(err); p != nil {
@@ -122,17 +113,6 @@ func isNewer(err error) bool {
 // isDiskFull tells whether want of space is behind an error.
 func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, wal.ErrNoSpace)
-}
-
-// parameterCodes are codes of the engine that are about a parameter, not about a field of the index.
-var parameterCodes = map[string]api.Code{"too_many_filters": api.QueryLimit, "too_many_sort_keys": api.QueryLimit, "invalid_after": api.InvalidCursor}
-
-// engineCode is the code for callers of a code of the engine.
-func engineCode(code string) api.Code {
-	if c, ok := parameterCodes[code]; ok {
-		return c
-	}
-	return api.KnownCode(code, api.InvalidQuery)
 }
 
 // readOnlyReason says in public words why an index takes no writes, and what ends that.

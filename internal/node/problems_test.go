@@ -19,6 +19,7 @@ import (
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/agg"
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
@@ -181,7 +182,7 @@ func TestEveryCodeOfTheEngineIsInTheTable(t *testing.T) {
 		t.Fatalf("found only %v", codes)
 	}
 	for code := range codes {
-		if _, ok := api.Codes[engineCode(code)]; !ok || engineCode(code) == api.InvalidQuery {
+		if _, ok := api.Codes[bound.EngineCode(code)]; !ok || bound.EngineCode(code) == api.InvalidQuery {
 			t.Errorf("%s is not in the table of codes", code)
 		}
 	}

@@ -54,6 +54,9 @@ func bindAggs(param string, specs []agg.Spec, sch *schema.Schema, o agg.Options)
 	return &Aggregations{Param: param, Specs: specs, Plan: plan}, nil
 }
 
+// Facets tells whether these are the facets of a search.
+func (a *Aggregations) Facets() bool { return a.Param == facetsParam }
+
 // AggError is an error of package agg as a problem with a parameter, if it is one.
 func AggError(param string, err error) error {
 	if prob := api.AggProblem(param, err); prob != nil {
@@ -74,7 +77,7 @@ type Printing struct {
 // Print renders the answers. An error is *api.Problem when they are too long, or one of Room.
 func (a *Aggregations) Print(r agg.Results, o Printing) ([]byte, error) {
 	printed := agg.Results.AppendJSON
-	if a.Param == facetsParam {
+	if a.Facets() {
 		printed = agg.Results.AppendFacets
 	}
 	out, err := printed(r, nil, agg.Printing{

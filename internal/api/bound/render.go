@@ -56,11 +56,25 @@ func Floor(reply *api.SearchReply, least float64) *api.Problem {
 	if reply.Coverage.Docs() >= least {
 		return nil
 	}
+	return Incomplete(reply, "min_coverage", "the answer covers less of the index than min_coverage asks for")
+}
+
+// Whole refuses an answer that is not complete, for a caller that accepts no other.
+func Whole(reply *api.SearchReply) *api.Problem {
+	if reply.Coverage.Complete {
+		return nil
+	}
+	return Incomplete(reply, "allow_partial", "not every shard answered, and allow_partial is false")
+}
+
+// Incomplete is the refusal of an answer that covers too little, with its accounting. field is the parameter that forbids it.
+func Incomplete(reply *api.SearchReply, field, detail string) *api.Problem {
 	extra := append([]byte(nil), `"shards":`...)
 	extra = reply.Shards.AppendJSON(extra)
+	extra = reply.AppendLost(extra)
 	extra = append(extra, `,"coverage":`...)
 	extra = reply.Coverage.AppendJSON(extra)
-	return &api.Problem{Code: api.Incomplete, Field: "min_coverage", Extra: extra, Detail: "the answer covers less of the index than min_coverage asks for"}
+	return &api.Problem{Code: api.Incomplete, Field: field, Extra: extra, Detail: detail}
 }
 
 // LongSources is the problem of sources that are longer than a reply may be.

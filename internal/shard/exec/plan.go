@@ -277,23 +277,15 @@ func (s *searcher) defaults() ([]int, error) {
 	if s.defaultFields != nil {
 		return s.defaultFields, nil
 	}
+	if s.req.DefaultFields == nil && s.schema.DefaultFields == nil {
+		s.defaultFields = indexedText(s.schema, s.known)
+		return s.defaultFields, nil
+	}
 	names := s.req.DefaultFields
 	if names == nil {
 		names = s.schema.DefaultFields
 	}
-	var out []int
-	if names == nil {
-		for i := range s.schema.Fields[:s.known] {
-			if fd := &s.schema.Fields[i]; fd.Type == schema.Text && fd.Indexed && !fd.Primary {
-				out = append(out, i)
-			}
-		}
-		if out == nil { // nothing but the key
-			if p := s.schema.PrimaryField(); p >= 0 && s.schema.Fields[p].Type == schema.Text && s.schema.Fields[p].Indexed {
-				out = append(out, p)
-			}
-		}
-	}
+	out := []int{}
 	for _, name := range names {
 		f, err := s.lookup(name)
 		if err != nil {
@@ -305,12 +297,24 @@ func (s *searcher) defaults() ([]int, error) {
 		out = append(out, f)
 	}
 	sort.Ints(out)
-	out = slices.Compact(out)
-	if out == nil {
-		out = []int{}
+	s.defaultFields = slices.Compact(out)
+	return s.defaultFields, nil
+}
+
+// indexedText returns every indexed text field but the key among the first known fields, and the key where there is no other; never nil.
+func indexedText(sch *schema.Schema, known int) []int {
+	out := []int{}
+	for i := range sch.Fields[:known] {
+		if fd := &sch.Fields[i]; searchable(fd) && !fd.Primary {
+			out = append(out, i)
+		}
 	}
-	s.defaultFields = out
-	return out, nil
+	if len(out) == 0 { // nothing but the key
+		if p := sch.PrimaryField(); p >= 0 && searchable(&sch.Fields[p]) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // addTerm returns the index of a token in s.terms.
