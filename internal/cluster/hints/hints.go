@@ -103,9 +103,8 @@ type Batch struct {
 	Member  string
 	Entries []Entry // no two the same
 
-	gen        uint64
-	start, end place
-	n          int // entries with repetitions
+	start, end place // no two records of a member have the same place while the queue is open
+	n          int   // entries with repetitions
 }
 
 // Comparison is a comparison under way. It is for Compared.
@@ -114,7 +113,7 @@ type Comparison struct {
 	gen    uint64
 }
 
-// Open opens the queue in dir, which is made if absent.
+// Open opens the queue in dir, which is made if absent, with its parents.
 func Open(dir string, fsys vfs.FS, o Options) (*Queue, error) {
 	if o.MaxBytes < 0 || o.MaxAge < 0 {
 		return nil, fmt.Errorf("open hints %s: negative bounds", dir)
@@ -175,8 +174,10 @@ func (q *Queue) recover() error {
 		}
 	}
 	// What is seen need not be on the disk: the process before may have ended before it synced the names.
-	if err := q.fsys.SyncDir(q.dir); err != nil {
-		return err
+	for _, d := range []string{q.dir, path.Dir(q.dir)} {
+		if err := q.fsys.SyncDir(d); err != nil {
+			return err
+		}
 	}
 	for _, m := range q.mu.members {
 		if err := m.recover(); err != nil {

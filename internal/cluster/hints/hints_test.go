@@ -316,6 +316,30 @@ func TestManyFiles(t *testing.T) {
 	closeQueue(t, q)
 }
 
+// TestFilesGoOneByOne: a file is removed for good before the next one is, so that no crash leaves a gap.
+func TestFilesGoOneByOne(t *testing.T) {
+	fsys := faultfs.New(memfs.New(nil))
+	for i := range 3 { // a file each
+		q := open(t, fsys, Options{})
+		add(t, q, "a:1", "x", fmt.Sprint(i))
+		closeQueue(t, q)
+	}
+	q := open(t, fsys, Options{})
+	b := next(t, q, "a:1", 10)
+	var ops []faultfs.Kind
+	fsys.Before(func(op faultfs.Op) {
+		if op.Kind == faultfs.Remove || op.Kind == faultfs.SyncDir {
+			ops = append(ops, op.Kind)
+		}
+	})
+	done(t, q, b)
+	want := []faultfs.Kind{faultfs.Remove, faultfs.SyncDir, faultfs.Remove, faultfs.SyncDir, faultfs.Remove, faultfs.SyncDir}
+	if !reflect.DeepEqual(ops, want) {
+		t.Errorf("%v, want %v", ops, want)
+	}
+	closeQueue(t, q)
+}
+
 func TestOverflowIsDurable(t *testing.T) {
 	fsys := memfs.New(nil)
 	var rep reports
@@ -446,6 +470,9 @@ func TestComparisonKeepsWhatIsMissedMeanwhile(t *testing.T) {
 	q = open(t, clone, o)
 	if p := q.Pending(); len(p) != 1 || !p[0].Overflowed || p[0].Comparing || p[0].Count != 0 {
 		t.Errorf("after a power cut while comparing: %+v", p)
+	}
+	if got := files(t, clone); !reflect.DeepEqual(got, []string{"a%3A1.full"}) {
+		t.Errorf("files %v", got)
 	}
 	ended(c, false)
 	ended(Comparison{Member: "nobody:1"}, false)
@@ -961,14 +988,21 @@ func TestModel(t *testing.T) {
 // overflowed.
 func TestFaults(t *testing.T) {
 	for _, fault := range []faultfs.Fault{faultfs.NoSpace, faultfs.IOError} {
-		for _, forGood := range []bool{false, true} {
+		for mode := range 8 {
+			forGood, restart, kinds := mode&1 != 0, mode&2 != 0, faultfs.Mutating
+			if mode&4 != 0 {
+				kinds = faultfs.SyncDir
+			}
 			for n := 1; ; n++ {
 				mem := memfs.New(nil)
+				if err := vfs.MkdirAll(mem, path.Dir(dir)); err != nil {
+					t.Fatal(err)
+				}
 				fsys := faultfs.New(mem)
 				if forGood {
-					fsys.Inject(faultfs.From(n, faultfs.Mutating, fault))
+					fsys.Inject(faultfs.From(n, kinds, fault))
 				} else {
-					fsys.Inject(faultfs.Nth(n, faultfs.Mutating, fault))
+					fsys.Inject(faultfs.Nth(n, kinds, fault))
 				}
 				must := map[Entry]bool{}
 				q, err := Open(dir, fsys, Options{})
@@ -1018,7 +1052,25 @@ func TestFaults(t *testing.T) {
 					}
 					closeQueue(t, q2)
 				}
-				if q != nil {
+				if restart {
+					// Another process finds what is there, builds on it, and then the power is cut.
+					q2 := open(t, mem, Options{})
+					full, err := q2.Add("a:1", "x", []string{"end"})
+					if err != nil {
+						t.Fatalf("operation %d: after a restart: %v", n, err)
+					}
+					for seed := range uint64(6) {
+						q3 := open(t, mem.CrashClone(rand.New(rand.NewPCG(seed, uint64(n)))), Options{})
+						if p := q3.Pending(); len(p) != 1 || p[0].Overflowed != full {
+							t.Fatalf("operation %d (%v, for good: %v), after a restart and a power cut: full %v, %+v", n, fault.Err, forGood, full, p)
+						}
+						if got := drain(t, q3, "a:1", 3); !full && !slices.Contains(got, Entry{"x", "end"}) {
+							t.Fatalf("operation %d (%v, for good: %v), after a restart and a power cut: %v", n, fault.Err, forGood, got)
+						}
+						closeQueue(t, q3)
+					}
+					closeQueue(t, q2)
+				} else if q != nil {
 					fsys.Inject(nil)
 					// When the disk is well again, so is the queue: an overflow that could not be marked is marked now.
 					full, err := q.Add("a:1", "x", []string{"end"})

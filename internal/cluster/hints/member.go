@@ -32,14 +32,14 @@ type member struct {
 	mu sync.Mutex
 	// Written with both:
 	segments  []*segment
-	at        place // of the next entry; in the first segment
-	count     int   // entries from there on
-	oldest    int64 // time of the next entry, Unix milliseconds, if count > 0
-	size      int64 // bytes of the segments
-	marked    bool  // the mark is durable
-	cause     error // the member is to overflow, but the mark could not be written yet
-	comparing bool  // marked, and entries are kept none the less
-	gen       uint64
+	at        place  // of the next entry; in the first segment
+	count     int    // entries from there on
+	oldest    int64  // time of the next entry, Unix milliseconds, if count > 0
+	size      int64  // bytes of the segments
+	marked    bool   // the mark is durable
+	cause     error  // the member is to overflow, but the mark could not be written yet
+	comparing bool   // marked, and entries are kept none the less
+	gen       uint64 // grows with what makes a comparison void
 	// Under mu:
 	seq    uint64             // number of the last record
 	fill   *group             // what is to be written next; nil: nothing
@@ -431,7 +431,7 @@ func (m *member) next(limit int) (Batch, error) {
 	if m.expired() {
 		return Batch{Member: m.addr}, m.overflow(ErrExpired)
 	}
-	b := Batch{Member: m.addr, gen: m.gen, start: m.at, end: m.at}
+	b := Batch{Member: m.addr, start: m.at, end: m.at}
 	seen := map[Entry]bool{}
 	for i := 0; i < len(m.segments) && len(b.Entries) < limit; i++ {
 		s := m.segments[i]
@@ -511,7 +511,7 @@ func (m *member) drop(b Batch) error {
 	if m.closed {
 		return ErrClosed
 	}
-	if b.gen != m.gen || b.start != m.at || b.n == 0 {
+	if b.start != m.at || b.n == 0 {
 		return nil
 	}
 	// After an error the entries may be there again when the queue is opened anew, or there is a gap and the member overflows.

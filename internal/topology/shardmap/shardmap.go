@@ -33,7 +33,7 @@ import (
 // Limits of a map.
 const (
 	MaxMembers = 64      // of a group
-	MaxAddr    = 255     // bytes of an address
+	MaxAddr    = 160     // bytes of an address; it has to fit into the name of a file, with its punctuation escaped
 	MaxJob     = 128     // bytes of the id of a job
 	MaxBytes   = 1 << 20 // of an encoded map
 	MaxEpoch   = 1<<53 - 1
