@@ -224,7 +224,7 @@ func (s *searcher) planFilters(filters []query.Node, cache *FilterCache) error {
 	if len(filters) > MaxFilters {
 		return &QueryError{Code: "too_many_filters", Field: "filter", Reason: fmt.Sprintf("a search takes at most %d filters", MaxFilters), Limit: MaxFilters}
 	}
-	s.fs = newSearcher(s.ctx, s.leaves, s.schema, s.analyzers, &Request{DefaultFields: s.req.DefaultFields, Lenient: s.req.Lenient, Stats: s.req.Stats})
+	s.fs = newSearcher(s.ctx, s.leaves, s.declared(), s.analyzers, &Request{DefaultFields: s.req.DefaultFields, Lenient: s.req.Lenient, Stats: s.req.Stats})
 	fs := s.fs
 	for _, q := range filters {
 		n, err := fs.plan(q)

@@ -41,6 +41,16 @@ func (s *searcher) unknown(name string) int {
 	return len(sch.Fields) - 1
 }
 
+// declared is the schema of the index.
+func (s *searcher) declared() *schema.Schema {
+	if len(s.schema.Fields) == s.known {
+		return s.schema
+	}
+	sch := *s.schema
+	sch.Fields = sch.Fields[:s.known:s.known]
+	return &sch
+}
+
 // analyzer returns the analyzer of a text field.
 func (s *searcher) analyzer(field int) *text.Analyzer {
 	if field >= s.known {
