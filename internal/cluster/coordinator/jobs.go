@@ -1,0 +1,113 @@
+package coordinator
+
+import (
+	"net/http"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/front"
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/topology/placement"
+)
+
+// flag reads a parameter that is true or false.
+func flag(call *front.Call, name string, otherwise bool) (bool, *api.Problem) {
+	switch call.Params().Get(name) {
+	case "":
+		return otherwise, nil
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, api.NewProblem(api.InvalidParameter, name+": it is true or false").On(name)
+}
+
+// rebalance moves documents to the shards that own them. from is over how many groups they are placed, to over how many they are to
+// be, by default all of the map. With wait=false it answers at once with the job.
+func (c *Coordinator) rebalance(call *front.Call) *api.Problem {
+	s, prob := c.state()
+	if prob != nil {
+		return prob
+	}
+	p := call.Params()
+	from, to := s.Map.Placed, len(s.Groups)
+	if p.Has("from") {
+		if from, prob = api.ParseCount("from", p.Get("from"), 1, placement.MaxShards); prob != nil {
+			return prob
+		}
+	}
+	if p.Has("to") {
+		if to, prob = api.ParseCount("to", p.Get("to"), 1, placement.MaxShards); prob != nil {
+			return prob
+		}
+	}
+	wait, prob := flag(call, "wait", true)
+	if prob != nil {
+		return prob
+	}
+	if !wait {
+		id, err := c.jobs.StartRebalance(call.Context(), from, to)
+		if err != nil {
+			return c.problem(call.Context(), err)
+		}
+		return c.document(call, http.StatusAccepted, map[string]string{"job": id})
+	}
+	reply, err := c.jobs.Rebalance(call.Context(), from, to)
+	if err != nil {
+		return c.problem(call.Context(), err)
+	}
+	return c.document(call, statusOf(reply.OK), reply)
+}
+
+// repair makes all members of each group equal to their primary.
+func (c *Coordinator) repair(call *front.Call) *api.Problem {
+	if _, prob := c.state(); prob != nil {
+		return prob
+	}
+	wait, prob := flag(call, "wait", true)
+	if prob != nil {
+		return prob
+	}
+	if !wait {
+		id, err := c.jobs.StartRepair(call.Context())
+		if err != nil {
+			return c.problem(call.Context(), err)
+		}
+		return c.document(call, http.StatusAccepted, map[string]string{"job": id})
+	}
+	reply, err := c.jobs.Repair(call.Context())
+	if err != nil {
+		return c.problem(call.Context(), err)
+	}
+	return c.document(call, statusOf(reply.OK), reply)
+}
+
+func (c *Coordinator) listJobs(call *front.Call) *api.Problem {
+	list, err := c.jobs.Jobs(call.Context())
+	if err != nil {
+		return c.problem(call.Context(), err)
+	}
+	return c.document(call, http.StatusOK, map[string]any{"jobs": list})
+}
+
+func (c *Coordinator) getJob(call *front.Call) *api.Problem {
+	j, err := c.jobs.Job(call.Context(), call.Request().PathValue("id"))
+	if err != nil {
+		return c.problem(call.Context(), err)
+	}
+	return c.document(call, http.StatusOK, j)
+}
+
+func (c *Coordinator) changeJob(call *front.Call) *api.Problem {
+	j, err := c.jobs.Act(call.Context(), call.Request().PathValue("id"), call.Params().Get("action"))
+	if err != nil {
+		return c.problem(call.Context(), err)
+	}
+	return c.document(call, http.StatusOK, j)
+}
+
+// incomplete is the refusal of what needs all shards.
+func (c *Coordinator) incomplete(b *leaf.Below, detail string) *api.Problem {
+	extra := append([]byte(nil), `"shards":`...)
+	return &api.Problem{Code: api.Incomplete, Detail: detail, Extra: b.Shards.AppendJSON(extra)}
+}

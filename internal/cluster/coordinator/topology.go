@@ -1,0 +1,278 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/members"
+	"github.com/weft-search/weft/internal/front"
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/topology/placement"
+	"github.com/weft-search/weft/internal/topology/shardmap"
+)
+
+// state is the state that a call goes by.
+func (c *Coordinator) state() (*members.State, *api.Problem) {
+	if s := c.members.State(); s != nil {
+		return s, nil
+	}
+	return nil, notReady()
+}
+
+// document answers with v as JSON.
+func (c *Coordinator) document(call *front.Call, status int, v any) *api.Problem {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return c.problem(call.Context(), fmt.Errorf("write reply: %w", err))
+	}
+	return call.JSON(status, b)
+}
+
+// ring describes how documents are placed, as readers see it.
+func (c *Coordinator) ring(call *front.Call) *api.Problem {
+	s, prob := c.state()
+	if prob != nil {
+		return prob
+	}
+	return c.document(call, http.StatusOK, s.Visible().Describe())
+}
+
+// owner says where a document belongs.
+type owner struct {
+	ID      string   `json:"id"`
+	Hash    uint32   `json:"hash"`
+	Shard   int      `json:"shard"`
+	Primary string   `json:"primary"`
+	Members []string `json:"members"`
+	// Moving is the shard that the document is being moved to.
+	Moving *int `json:"moving_to,omitempty"`
+}
+
+func (c *Coordinator) placement(call *front.Call) *api.Problem {
+	s, prob := c.state()
+	if prob != nil {
+		return prob
+	}
+	id, prob := call.ID()
+	if prob != nil {
+		return prob
+	}
+	g := s.Owner(id)
+	o := owner{ID: id, Hash: placement.Hash(id), Shard: g.Ordinal, Primary: g.Members[0].Addr}
+	for _, m := range g.Members {
+		o.Members = append(o.Members, m.Addr)
+	}
+	for _, w := range s.Writers(id) {
+		if w != g {
+			o.Moving = &w.Ordinal
+		}
+	}
+	return c.document(call, http.StatusOK, o)
+}
+
+// plan tells what another number of shards would move, from the ids that are there. They pass by one after the other: memory does not
+// depend on how many there are. Without a parameter index it is over all indexes.
+func (c *Coordinator) plan(call *front.Call) *api.Problem {
+	s, prob := c.state()
+	if prob != nil {
+		return prob
+	}
+	if !call.Params().Has("shards") {
+		return &api.Problem{Code: api.MissingParameter, Field: "shards", Detail: "shards is missing: the number of shards to plan for"}
+	}
+	to, prob := api.ParseCount("shards", call.Params().Get("shards"), 1, placement.MaxShards)
+	if prob != nil {
+		return prob
+	}
+	var indexes []string
+	if call.Params().Has(indexParam) {
+		name, prob := call.Index()
+		if prob != nil {
+			return prob
+		}
+		indexes = []string{name}
+	} else {
+		list, err := c.leaf.Indexes(call.Context(), &leaf.IndexesRequest{})
+		if err != nil {
+			return c.problem(call.Context(), err)
+		}
+		if list.Below != nil && list.Below.Shards.Failed > 0 {
+			return c.incomplete(list.Below, "the indexes of some shards are not known")
+		}
+		for _, info := range list.Indexes {
+			indexes = append(indexes, info.Name)
+		}
+	}
+	place, err := c.scans.Enter(call.Context(), 1)
+	if err != nil {
+		return c.problem(call.Context(), err)
+	}
+	defer func() { call.Leave(place) }()
+	p, err := placement.NewPlan(s.Visible().Spec(), to)
+	if err != nil {
+		return c.problem(call.Context(), err)
+	}
+	for _, name := range indexes {
+		_, err := c.leaf.IDs(call.Context(), &leaf.IDsRequest{Index: name}, func(ids []string) error {
+			for _, id := range ids {
+				p.Add(id)
+			}
+			return nil
+		})
+		if err != nil {
+			return c.problem(call.Context(), err)
+		}
+	}
+	return c.document(call, http.StatusOK, p.Report())
+}
+
+// topologyReply is the shard map with what is known of the members.
+type topologyReply struct {
+	Epoch  uint64          `json:"epoch"`
+	Map    json.RawMessage `json:"map"`
+	Source string          `json:"source"` // "store" or "members"
+	Groups []groupReply    `json:"groups"`
+}
+
+type groupReply struct {
+	Shard   int           `json:"shard"`
+	Visible bool          `json:"visible"`
+	Members []memberReply `json:"members"`
+}
+
+type memberReply struct {
+	Address string `json:"address"`
+	Ready   bool   `json:"ready"`
+	Node    string `json:"node,omitempty"`
+	Epoch   uint64 `json:"epoch"`            // of the shard map that it keeps
+	Behind  bool   `json:"behind,omitempty"` // it has missed writes that are kept for it
+	Reason  string `json:"reason,omitempty"`
+}
+
+func (c *Coordinator) topology(call *front.Call) *api.Problem {
+	s, prob := c.state()
+	if prob != nil {
+		return prob
+	}
+	return c.showTopology(call, s)
+}
+
+func (c *Coordinator) showTopology(call *front.Call, s *members.State) *api.Problem {
+	b, err := s.Map.Encode()
+	if err != nil {
+		return c.problem(call.Context(), err)
+	}
+	out := topologyReply{Epoch: s.Epoch(), Map: b, Source: c.members.Keeper()}
+	for i, list := range c.members.Ask(call.Context(), s) {
+		_, visible := s.View(i)
+		g := groupReply{Shard: i, Visible: visible}
+		for _, a := range list {
+			m := memberReply{Address: a.Addr, Ready: a.Err == nil, Behind: c.behind(a.Addr)}
+			switch {
+			case a.Err != nil:
+				m.Reason = string(c.problem(call.Context(), a.Err).Code)
+			case a.Reply != nil:
+				m.Node, m.Epoch = a.Reply.Node, a.Reply.Epoch
+			}
+			g.Members = append(g.Members, m)
+		}
+		out.Groups = append(out.Groups, g)
+	}
+	return c.document(call, http.StatusOK, out)
+}
+
+// topologyParams are those of a change of the map.
+var topologyParams = []string{"action", "members", "group", "member", "epoch"}
+
+// changeTopology changes the shard map: action is add_group (members: comma list), remove_group, add_member (group, member) or
+// remove_member (member). With epoch the change is made only to the map of that epoch.
+func (c *Coordinator) changeTopology(call *front.Call) *api.Problem {
+	if c.cfg.Store == nil {
+		return api.NewProblem(api.JobConflict, "the members keep the shard map, and --shards says who they are: start the coordinators with other shards, or with a store")
+	}
+	p := call.Params()
+	change, prob := topologyChange(p.Get("action"), p.Get("members"), p.Get("group"), p.Get("member"))
+	if prob != nil {
+		return prob
+	}
+	var epoch uint64
+	if p.Has("epoch") {
+		n, err := strconv.ParseUint(p.Get("epoch"), 10, 64)
+		if err != nil {
+			return api.NewProblem(api.InvalidParameter, "epoch: it is a whole number").On("epoch")
+		}
+		epoch = n
+	}
+	s, err := c.members.Change(call.Context(), func(m *shardmap.Map) (*shardmap.Map, error) {
+		if epoch != 0 && m.Epoch != epoch {
+			return nil, api.NewProblem(api.JobConflict, fmt.Sprintf("the shard map has epoch %d by now, not %d", m.Epoch, epoch)).On("epoch")
+		}
+		return change(m)
+	})
+	if err != nil {
+		return c.topologyProblem(call, err)
+	}
+	return c.showTopology(call, s)
+}
+
+func topologyChange(action, list, group, member string) (func(*shardmap.Map) (*shardmap.Map, error), *api.Problem) {
+	bad := func(field, detail string) (func(*shardmap.Map) (*shardmap.Map, error), *api.Problem) {
+		return nil, api.NewProblem(api.InvalidParameter, field+": "+detail).On(field)
+	}
+	switch action {
+	case "add_group":
+		addrs := splitList(list)
+		if len(addrs) == 0 {
+			return bad("members", "it names the members of the new group, the primary first")
+		}
+		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddGroup(addrs...) }, nil
+	case "remove_group":
+		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.RemoveGroup() }, nil
+	case "add_member":
+		g, prob := api.ParseCount("group", group, 0, placement.MaxShards-1)
+		if prob != nil {
+			return nil, prob
+		}
+		if member == "" {
+			return bad("member", "it names the address of the new member")
+		}
+		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddMember(g, member) }, nil
+	case "remove_member":
+		if member == "" {
+			return bad("member", "it names the address of the member to remove")
+		}
+		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.RemoveMember(member) }, nil
+	}
+	return bad("action", "it is add_group, remove_group, add_member or remove_member")
+}
+
+// topologyProblem says why the map was not changed.
+func (c *Coordinator) topologyProblem(call *front.Call, err error) *api.Problem {
+	switch {
+	case errors.Is(err, shardmap.ErrRefused):
+		return &api.Problem{Code: api.JobConflict, Detail: api.ClipDetail(err.Error())}
+	case errors.Is(err, shardmap.ErrInvalid):
+		return &api.Problem{Code: api.InvalidParameter, Detail: api.ClipDetail(err.Error())}
+	}
+	return c.problem(call.Context(), err)
+}
+
+// splitList splits a list by "|" or ",", without empty entries.
+func splitList(s string) []string {
+	out := []string{}
+	from := 0
+	for i := 0; i <= len(s); i++ {
+		if i == len(s) || s[i] == ',' || s[i] == '|' {
+			if part := s[from:i]; part != "" && !slices.Contains(out, part) {
+				out = append(out, part)
+			}
+			from = i + 1
+		}
+	}
+	return out
+}

@@ -1,0 +1,65 @@
+// Package jobs does the work of a cluster that goes on behind its answers: moving documents to the shards that own them, making the
+// members of groups equal, and giving members what they missed.
+package jobs
+
+import "time"
+
+// Kind is what a job does.
+type Kind string
+
+// Kinds.
+const (
+	Rebalance Kind = "rebalance"
+	Repair    Kind = "repair"
+)
+
+// State is how far a job is.
+type State string
+
+// States.
+const (
+	Running   State = "running"
+	Paused    State = "paused"
+	Done      State = "done"
+	Failed    State = "failed"
+	Cancelled State = "cancelled"
+)
+
+// Job is one job as its callers see it.
+type Job struct {
+	ID      string    `json:"id"`
+	Kind    Kind      `json:"kind"`
+	State   State     `json:"state"`
+	Done    uint64    `json:"done"`  // documents looked at
+	Total   uint64    `json:"total"` // documents to look at, as far as it is known
+	Started time.Time `json:"started"`
+	Error   string    `json:"error"` // why it failed, or what it waits for
+}
+
+// RebalanceReply is what became of a rebalance.
+type RebalanceReply struct {
+	OK              bool   `json:"ok"`
+	Moved           uint64 `json:"moved"`
+	Deferred        uint64 `json:"deferred"`          // documents that were left where they were
+	MissingAtSource uint64 `json:"missing_at_source"` // documents that were listed and gone when they were read
+	Job             string `json:"job"`
+}
+
+// RepairReply is what became of a repair.
+type RepairReply struct {
+	OK              bool          `json:"ok"`
+	Copied          uint64        `json:"copied"`
+	Removed         uint64        `json:"removed"`
+	Deferred        uint64        `json:"deferred"`
+	FailedAddresses []string      `json:"failed_addresses"`
+	Groups          []GroupRepair `json:"groups"`
+}
+
+// GroupRepair is what became of one group.
+type GroupRepair struct {
+	Group   int      `json:"group"`
+	Primary string   `json:"primary"`
+	Copied  uint64   `json:"copied"`
+	Removed uint64   `json:"removed"`
+	Failed  []string `json:"failed"`
+}
