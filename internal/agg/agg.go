@@ -171,6 +171,9 @@ type Spec struct {
 	facet bool // made by Facets
 }
 
+// Position is the byte offset into the text that the spec was read from; −1 if there is none.
+func (s *Spec) Position() int { return s.pos - 1 }
+
 // Span is one range: values from From on and below To. Empty = open.
 type Span struct{ From, To string }
 

@@ -27,20 +27,23 @@ var layers = [][]string{
 	{"internal/leaf"},
 	{"internal/cluster"},
 	{"internal/node"},
+	{"internal/cluster/clustertest"},
 	{"internal/client"},
 	{"internal/cli"},
 	{"cmd/weft", "internal/layering"},
 }
 
+// room is the one that a package stands in, and its row: of a room in another the inner one.
 func room(pkg string) (row int, name string) {
-	for i, row := range layers {
-		for _, r := range row {
-			if pkg == r || strings.HasPrefix(pkg, r+"/") {
-				return i, r
+	row = -1
+	for i, rooms := range layers {
+		for _, r := range rooms {
+			if (pkg == r || strings.HasPrefix(pkg, r+"/")) && len(r) > len(name) {
+				row, name = i, r
 			}
 		}
 	}
-	return -1, ""
+	return row, name
 }
 
 func TestPackagesImportOnlyDownward(t *testing.T) {

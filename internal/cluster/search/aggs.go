@@ -3,8 +3,8 @@ package search
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -198,30 +198,46 @@ func reworded(err error, l *bound.Aggregations) error {
 	if !ok {
 		return err
 	}
-	const asked = "aggs" // of every call of a shard
+	const asked, named = "aggs", "aggregation " // of every call of a shard
 	detail, ok := strings.CutPrefix(p.Detail, asked+": ")
 	if !ok {
 		return err
 	}
-	for i := range l.Specs {
-		short := fmt.Sprintf("aggregation %q", prefixOf(l)+strconv.Itoa(i))
-		inner := strings.TrimSuffix(short, `"`) + ">"
-		switch {
-		case strings.HasPrefix(detail, short+": ") && l.Facets():
-			detail = strings.TrimPrefix(detail, short+": ") // the field says which one
-		case strings.HasPrefix(detail, short+": "):
-			detail = fmt.Sprintf("aggregation %q", l.Specs[i].Name) + strings.TrimPrefix(detail, short)
-		case strings.HasPrefix(detail, inner):
-			detail = `aggregation "` + l.Specs[i].Name + ">" + strings.TrimPrefix(detail, inner)
-		default:
-			continue
-		}
-		break
-	}
 	own := *p
-	own.Detail = l.Param + ": " + detail
 	if own.Field == asked {
 		own.Field = l.Param
+	}
+	own.Detail = l.Param + ": " + detail
+	quoted, ok := strings.CutPrefix(detail, named)
+	if !ok {
+		return &own
+	}
+	name, err := strconv.QuotedPrefix(quoted)
+	if err != nil {
+		return &own
+	}
+	rest := quoted[len(name):]
+	path, err := strconv.Unquote(name)
+	if err != nil {
+		return &own
+	}
+	outer, inner, nested := strings.Cut(path, ">")
+	at, err := strconv.Atoi(strings.TrimPrefix(outer, prefixOf(l)))
+	if err != nil || at < 0 || at >= len(l.Specs) {
+		return &own
+	}
+	spec := &l.Specs[at]
+	if path = spec.Name; nested {
+		path += ">" + inner
+		if i := slices.IndexFunc(spec.Aggs, func(s agg.Spec) bool { return s.Name == inner }); i >= 0 {
+			spec = &spec.Aggs[i]
+		}
+	}
+	if pos := spec.Position(); pos >= 0 {
+		own.At(pos)
+	}
+	if own.Detail = l.Param + ": " + named + strconv.Quote(path) + rest; l.Facets() {
+		own.Detail = l.Param + rest // the field says which one
 	}
 	return &own
 }

@@ -64,7 +64,7 @@ func (x *execution) findLexical(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.rank.total, x.rank.relation = reply.Total, reply.TotalRelation
+	x.rank.total, x.rank.relation, x.rank.docs = reply.Total, reply.TotalRelation, reply.Docs
 	hits := reply.Hits[min(req.Offset, len(reply.Hits)):]
 	if x.rank.more = len(hits) > req.Limit; x.rank.more {
 		hits = hits[:req.Limit]

@@ -44,6 +44,7 @@ type ranking struct {
 	nearest  []leaf.Neighbour
 	shown    []leaf.Shown // of hits, where the search brought them along
 	more     bool         // hits follow behind those
+	docs     uint64       // live documents
 	total    uint64
 	relation string
 	notes    bound.Notes
@@ -187,9 +188,12 @@ func (x *execution) next(ctx context.Context, reply *api.SearchReply) *api.Probl
 	}
 	b := x.prepared.bound
 	var stats *score.Stats
-	if b.Scored && x.stats != nil {
+	if b.Scored {
 		stats = x.stats
-		if b.Page.Stats == nil && !x.req.Profile {
+		if stats == nil && !x.prepared.survey.Scored {
+			stats = &score.Stats{Docs: x.rank.docs} // no words score, and so there are no others
+		}
+		if stats != nil && b.Page.Stats == nil && !x.req.Profile {
 			// Of a prefix only the words that score go into the cursor.
 			var err error
 			r := exec.Request{Query: x.query.Root, DefaultFields: x.prepared.fields, Stats: stats}
