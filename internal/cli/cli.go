@@ -43,14 +43,16 @@ type IO struct {
 type commands struct {
 	globals
 
-	Node    nodeCmd    `cmd:"" group:"serve" help:"Serve the indexes of a data folder."`
-	Dev     devCmd     `cmd:"" group:"serve" help:"Serve everything in one process, to try weft or to develop against it."`
-	Load    loadCmd    `cmd:"" group:"use" help:"Load documents from files or standard input."`
-	Search  searchCmd  `cmd:"" group:"use" help:"Search an index and print what was found."`
-	Get     getCmd     `cmd:"" group:"use" help:"Print one document."`
-	Doctor  doctorCmd  `cmd:"" group:"care" help:"Check a data folder and, if asked, repair it."`
-	Bench   benchCmd   `cmd:"" group:"care" help:"Send searches at a fixed rate and measure how long the answers take."`
-	Version versionCmd `cmd:"" group:"care" help:"Print the version of the program and of the formats it reads and writes."`
+	Node     nodeCmd     `cmd:"" group:"serve" help:"Serve the indexes of a data folder."`
+	Broker   brokerCmd   `cmd:"" group:"serve" help:"Serve a cluster of nodes as if it were one node."`
+	Dev      devCmd      `cmd:"" group:"serve" help:"Serve everything in one process, to try weft or to develop against it."`
+	Load     loadCmd     `cmd:"" group:"use" help:"Load documents from files or standard input."`
+	Search   searchCmd   `cmd:"" group:"use" help:"Search an index and print what was found."`
+	Get      getCmd      `cmd:"" group:"use" help:"Print one document."`
+	Topology topologyCmd `cmd:"" group:"care" help:"Show and change the shard map of a cluster, and move and repair its documents."`
+	Doctor   doctorCmd   `cmd:"" group:"care" help:"Check a data folder and, if asked, repair it."`
+	Bench    benchCmd    `cmd:"" group:"care" help:"Send searches at a fixed rate and measure how long the answers take."`
+	Version  versionCmd  `cmd:"" group:"care" help:"Print the version of the program and of the formats it reads and writes."`
 }
 
 // globals are the flags that every command takes.

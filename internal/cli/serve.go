@@ -136,15 +136,26 @@ func (f *serverFlags) serve(ctx context.Context, io *IO, cfg node.Config, ready 
 	for _, l := range n.Listeners() {
 		say(io.Stdout, "listening %s %s\n", l.Protocol, l.Addr)
 	}
+	return wait(ctx, cfg.Log, n, n.Addr(), ready)
+}
+
+// serving is what wait needs of a role that serves.
+type serving interface {
+	Done() <-chan struct{}
+	Err() error
+}
+
+// wait returns when ctx ends, the server has ended, or ready has failed; ready, if not nil, runs meanwhile.
+func wait(ctx context.Context, log *slog.Logger, n serving, addr string, ready func(ctx context.Context, addr string) error) error {
 	done := make(chan error, 1)
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	if ready != nil {
-		go func() { done <- ready(running, n.Addr()) }()
+		go func() { done <- ready(running, addr) }()
 	}
 	select {
 	case <-ctx.Done():
-		cfg.Log.Info("draining", "cause", context.Cause(ctx))
+		log.Info("draining", "cause", context.Cause(ctx))
 		if ready != nil {
 			return dropCanceled(<-done)
 		}
@@ -163,7 +174,7 @@ func (f *serverFlags) serve(ctx context.Context, io *IO, cfg node.Config, ready 
 	// ready has done its work and the server goes on.
 	select {
 	case <-ctx.Done():
-		cfg.Log.Info("draining", "cause", context.Cause(ctx))
+		log.Info("draining", "cause", context.Cause(ctx))
 		return nil
 	case <-n.Done():
 		return n.Err()
@@ -228,6 +239,9 @@ func (n *nodeCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 
 type devCmd struct {
 	HTTP      string `name:"http" placeholder:"ADDR" default:"127.0.0.1:7700" help:"Address to serve HTTP on, host:port; port 0 picks a free one."`
+	GRPC      string `name:"grpc" placeholder:"ADDR" help:"Address to serve shard gRPC on."`
+	Shards    int    `default:"1" help:"Shards that the documents are spread over."`
+	Replicas  int    `default:"1" help:"Copies of each shard."`
 	DataDir   string `placeholder:"DIR" help:"Folder that holds the indexes. Without it a temporary one is used that goes at exit."`
 	Demo      bool   `help:"Index the documentation of Go's standard library and print three searches to try."`
 	DemoPath  string `placeholder:"DIR" help:"Folder of Go source, text or Markdown to index instead; implies --demo."`
@@ -237,10 +251,12 @@ type devCmd struct {
 
 // Help is shown below the usage line.
 func (*devCmd) Help() string {
-	return `Runs a whole weft in one process: one shard, one copy. Made to try it and to develop against it; nothing needs to be set up.
+	return `Runs a whole weft in one process: one shard and one copy, or a cluster of --shards times --replicas nodes behind a coordinator.
+Made to try it and to develop against it; nothing needs to be set up.
 
 Examples:
   weft dev --demo
+  weft dev --demo --shards 3 --replicas 2
   weft dev --demo --demo-path ~/src/project
   weft dev --http 127.0.0.1:0 --data-dir data`
 }
@@ -258,7 +274,13 @@ func (d *devCmd) Run(ctx context.Context, glob *globals, io *IO) (err error) {
 	if dir != "" {
 		dir = kong.ExpandPath(dir)
 	}
-	cfg, err := d.config(io, log, addresses{http: d.HTTP}, dir)
+	if d.Shards < 1 || d.Shards > maxDevShards {
+		return usage(fmt.Errorf("--shards: %d is not between 1 and %d", d.Shards, maxDevShards))
+	}
+	if d.Replicas < 1 || d.Replicas > maxDevReplicas {
+		return usage(fmt.Errorf("--replicas: %d is not between 1 and %d", d.Replicas, maxDevReplicas))
+	}
+	cfg, err := d.config(io, log, addresses{http: d.HTTP, grpc: d.GRPC}, dir)
 	if err != nil {
 		return err
 	}
@@ -299,7 +321,11 @@ func (d *devCmd) Run(ctx context.Context, glob *globals, io *IO) (err error) {
 			}
 		}()
 	}
-	if err = d.serve(ctx, io, cfg, ready); errors.Is(err, errDemoChecked) {
+	serve := d.serve
+	if d.Shards*d.Replicas > 1 {
+		serve = d.serveCluster
+	}
+	if err = serve(ctx, io, cfg, ready); errors.Is(err, errDemoChecked) {
 		err = nil
 	}
 	return err

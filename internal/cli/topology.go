@@ -1,0 +1,271 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weft-search/weft/internal/client"
+)
+
+// topologyCmd shows the shard map of a cluster and changes it.
+type topologyCmd struct {
+	Show         topologyShow     `cmd:"" default:"withargs" help:"Print the shard map and what each member says."`
+	AddGroup     addGroup         `cmd:"" help:"Add a shard group; documents move there with rebalance."`
+	RemoveGroup  removeGroup      `cmd:"" help:"Remove the last group, which must hold no documents any more."`
+	AddMember    addMember        `cmd:"" help:"Add a member to a group; repair gives it the documents."`
+	RemoveMember removeMember     `cmd:"" help:"Remove a member from its group."`
+	Rebalance    rebalanceCluster `cmd:"" help:"Move documents to the groups that own them."`
+	Repair       repairCluster    `cmd:"" help:"Make the members of each group equal to their primary."`
+	Jobs         listJobs         `cmd:"" help:"List the jobs of the cluster."`
+	Pause        pauseJob         `cmd:"" help:"Pause a job."`
+	Resume       resumeJob        `cmd:"" help:"Go on with a job that was paused."`
+	Cancel       cancelJob        `cmd:"" help:"Give a job up."`
+}
+
+// Help is shown below the usage line.
+func (*topologyCmd) Help() string {
+	return `Calls a broker (--url). The shard map can be changed where coordinators keep it in a store (--store of the broker); where the members
+keep it, --shards of the brokers says who they are.
+
+Examples:
+  weft topology
+  weft topology add-group 10.0.0.7:7702 10.0.0.8:7702
+  weft topology rebalance
+  weft topology repair`
+}
+
+type topologyShow struct{}
+
+// Run prints the map.
+func (*topologyShow) Run(ctx context.Context, glob *globals, io *IO) error {
+	return withClient(glob, func(c *client.Client) error {
+		t, err := c.Topology(ctx)
+		if err != nil {
+			return err
+		}
+		return printTopology(io, t)
+	})
+}
+
+// withClient runs fn with a client of the server that --url names.
+func withClient(glob *globals, fn func(c *client.Client) error) error {
+	c, err := glob.client(client.Options{})
+	if err != nil {
+		return err
+	}
+	defer c.CloseIdle()
+	if err := fn(c); err != nil {
+		return explain(c, err)
+	}
+	return nil
+}
+
+func printTopology(io *IO, t *client.Topology) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "epoch %d, kept by the %s\n%s\n", t.Epoch, t.Source, t.Map)
+	for _, g := range t.Groups {
+		what := ""
+		if !g.Visible {
+			what = ", holds nothing that is searched"
+		}
+		fmt.Fprintf(&b, "shard %d%s\n", g.Shard, what)
+		for i, m := range g.Members {
+			role, state := "replica", "ready"
+			if i == 0 {
+				role = "primary"
+			}
+			if !m.Ready {
+				state = m.Reason
+			}
+			if m.Behind {
+				state += ", behind"
+			}
+			fmt.Fprintf(&b, "  %-7s  %s  %s  epoch %d  %s\n", role, m.Address, state, m.Epoch, m.Node)
+		}
+	}
+	_, err := io.Stdout.Write([]byte(b.String()))
+	return err
+}
+
+func changeTopology(ctx context.Context, glob *globals, io *IO, ch client.TopologyChange) error {
+	return withClient(glob, func(c *client.Client) error {
+		t, err := c.ChangeTopology(ctx, ch)
+		if err != nil {
+			return err
+		}
+		return printTopology(io, t)
+	})
+}
+
+type addGroup struct {
+	Members []string `arg:"" help:"Addresses of the members, the primary first."`
+}
+
+// Run adds the group.
+func (a *addGroup) Run(ctx context.Context, glob *globals, io *IO) error {
+	for _, addr := range a.Members {
+		if _, _, err := memberAddress(addr); err != nil {
+			return usage(err)
+		}
+	}
+	return changeTopology(ctx, glob, io, client.TopologyChange{Action: "add_group", Members: a.Members})
+}
+
+type removeGroup struct{}
+
+// Run removes the group.
+func (*removeGroup) Run(ctx context.Context, glob *globals, io *IO) error {
+	return changeTopology(ctx, glob, io, client.TopologyChange{Action: "remove_group"})
+}
+
+type addMember struct {
+	Shard  int    `arg:"" help:"Ordinal of the group, from 0."`
+	Member string `arg:"" help:"Address of the new member."`
+}
+
+// Run adds the member.
+func (a *addMember) Run(ctx context.Context, glob *globals, io *IO) error {
+	if _, _, err := memberAddress(a.Member); err != nil {
+		return usage(err)
+	}
+	return changeTopology(ctx, glob, io, client.TopologyChange{Action: "add_member", Group: a.Shard, Member: a.Member})
+}
+
+type removeMember struct {
+	Member string `arg:"" help:"Address of the member."`
+}
+
+// Run removes the member.
+func (r *removeMember) Run(ctx context.Context, glob *globals, io *IO) error {
+	return changeTopology(ctx, glob, io, client.TopologyChange{Action: "remove_member", Member: r.Member})
+}
+
+// follow says how the job of a command is waited for.
+type follow struct {
+	NoWait bool `help:"Print the job and end; it goes on."`
+}
+
+// jobLook is how often a job that is waited for is looked at.
+const jobLook = 200 * time.Millisecond
+
+// run starts a job and waits for its end.
+func (f *follow) run(ctx context.Context, glob *globals, io *IO, start func(c *client.Client) (string, error)) error {
+	return withClient(glob, func(c *client.Client) error {
+		id, err := start(c)
+		if err != nil {
+			return err
+		}
+		if f.NoWait {
+			_, err := fmt.Fprintf(io.Stdout, "job %s\n", id)
+			return err
+		}
+		t := time.NewTicker(jobLook)
+		defer t.Stop()
+		for {
+			j, err := c.Job(ctx, id)
+			if err != nil {
+				return err
+			}
+			if j.State != "running" {
+				if err := printJob(io, j); err != nil {
+					return err
+				}
+				if j.State != "done" {
+					return fmt.Errorf("the job is %s", j.State)
+				}
+				return nil
+			}
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				return fmt.Errorf("job %s goes on: %w", id, context.Cause(ctx))
+			}
+		}
+	})
+}
+
+func printJob(io *IO, j *client.Job) error {
+	line := fmt.Sprintf("job %s  %s  %s  %d of %d  started %s", j.ID, j.Kind, j.State, j.Done, j.Total, j.Started)
+	if j.Error != "" {
+		line += "  " + j.Error
+	}
+	_, err := fmt.Fprintln(io.Stdout, line)
+	return err
+}
+
+type rebalanceCluster struct {
+	From int `help:"Over how many groups documents are placed; by default what the shard map says."`
+	To   int `help:"Over how many they are to be; by default all groups of the map."`
+	follow
+}
+
+// Run moves documents.
+func (r *rebalanceCluster) Run(ctx context.Context, glob *globals, io *IO) error {
+	if r.From < 0 || r.To < 0 {
+		return usage(fmt.Errorf("--from and --to are numbers of groups"))
+	}
+	return r.run(ctx, glob, io, func(c *client.Client) (string, error) { return c.Rebalance(ctx, r.From, r.To) })
+}
+
+type repairCluster struct{ follow }
+
+// Run repairs.
+func (r *repairCluster) Run(ctx context.Context, glob *globals, io *IO) error {
+	return r.run(ctx, glob, io, func(c *client.Client) (string, error) { return c.Repair(ctx) })
+}
+
+type listJobs struct{}
+
+// Run lists the jobs.
+func (*listJobs) Run(ctx context.Context, glob *globals, io *IO) error {
+	return withClient(glob, func(c *client.Client) error {
+		list, err := c.Jobs(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if err := printJob(io, &list[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// jobID names a job.
+type jobID struct {
+	ID string `arg:"" help:"The job, as jobs lists it."`
+}
+
+func (j *jobID) act(ctx context.Context, glob *globals, io *IO, action string) error {
+	return withClient(glob, func(c *client.Client) error {
+		job, err := c.ChangeJob(ctx, j.ID, action)
+		if err != nil {
+			return err
+		}
+		return printJob(io, job)
+	})
+}
+
+type pauseJob struct{ jobID }
+
+// Run pauses the job.
+func (p *pauseJob) Run(ctx context.Context, glob *globals, io *IO) error {
+	return p.act(ctx, glob, io, "pause")
+}
+
+type resumeJob struct{ jobID }
+
+// Run goes on with the job.
+func (r *resumeJob) Run(ctx context.Context, glob *globals, io *IO) error {
+	return r.act(ctx, glob, io, "resume")
+}
+
+type cancelJob struct{ jobID }
+
+// Run gives the job up.
+func (c *cancelJob) Run(ctx context.Context, glob *globals, io *IO) error {
+	return c.act(ctx, glob, io, "cancel")
+}
