@@ -234,7 +234,8 @@ func unpackSync(m *pb.SyncRequest) (*leaf.SyncRequest, error) {
 		}
 	}
 	if len(m.Ops) != n || len(m.Expect) != sumSize*n || len(m.Bodies.GetLengths()) != puts {
-		return nil, refuse(malformed("items", "there are %d ids, %d operations, %d bytes of checksums, and %d documents for %d puts", n, len(m.Ops), len(m.Expect), len(m.Bodies.GetLengths()), puts))
+		return nil, refuse(malformed("items", "there are %d ids, %d operations, %d bytes of checksums, and %d documents for %d puts",
+			n, len(m.Ops), len(m.Expect), len(m.Bodies.GetLengths()), puts))
 	}
 	if err := checkTexts("items", m.Bodies); err != nil {
 		return nil, refuse(err)

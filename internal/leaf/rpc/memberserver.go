@@ -51,7 +51,8 @@ func (s *Server) shownFits(docs []leaf.Shown) (int64, error) {
 		sum += shownBytes(&docs[i])
 	}
 	if limit := int64(s.o.MaxReply); sum > limit {
-		return 0, api.NewProblem(api.ReplyTooLarge, fmt.Sprintf("what is shown of the documents has %d bytes; at most %d are sent", sum, limit)).Within(limit)
+		detail := fmt.Sprintf("what is shown of the documents has %d bytes; at most %d are sent", sum, limit)
+		return 0, api.NewProblem(api.ReplyTooLarge, detail).Within(limit)
 	}
 	return sum, nil
 }

@@ -59,7 +59,8 @@ func unpackView(m *pb.View) (leaf.View, error) {
 		return leaf.View{}, err
 	}
 	if len(o.GetShards()) != n || len(o.GetVnodes()) != n || len(o.GetOrdinals()) != n {
-		return leaf.View{}, refuse(malformed("owned", "there are %d rules, %d numbers of shards, %d of virtual nodes and %d shards", n, len(o.GetShards()), len(o.GetVnodes()), len(o.GetOrdinals())))
+		return leaf.View{}, refuse(malformed("owned", "there are %d rules, %d numbers of shards, %d of virtual nodes and %d shards",
+			n, len(o.GetShards()), len(o.GetVnodes()), len(o.GetOrdinals())))
 	}
 	if n == 0 {
 		return v, nil
@@ -139,7 +140,8 @@ func unpackBelow(m *pb.Below) (*leaf.Below, error) {
 	}
 	n := len(m.Outcomes)
 	if len(m.Shards) != n || len(m.Micros) != n || len(m.Addresses.GetLengths()) != n {
-		return nil, malformed("below", "there are %d outcomes, %d shards, %d addresses and %d times", n, len(m.Shards), len(m.Addresses.GetLengths()), len(m.Micros))
+		return nil, malformed("below", "there are %d outcomes, %d shards, %d addresses and %d times",
+			n, len(m.Shards), len(m.Addresses.GetLengths()), len(m.Micros))
 	}
 	addresses, err := openTexts("below", m.Addresses)
 	if err != nil {
