@@ -446,7 +446,7 @@ func (p *pair) near() map[string]any {
 // request is a search of any kind.
 func (p *pair) request() map[string]any {
 	r := p.rng
-	body := map[string]any{"index": "m", "dfs": true}
+	body := map[string]any{"index": "m", "dfs": len(p.shards) > 1 || r.IntN(2) == 0}
 	maybe := func(n int, name string, value any) {
 		if r.IntN(n) == 0 {
 			body[name] = value
@@ -629,6 +629,157 @@ func TestRecallIsThatOfANode(t *testing.T) {
 			if d := gocmp.Diff(p.tidy(want), p.tidy(got)); d != "" {
 				t.Errorf("%s: (-node +cluster) %s", target, d)
 			}
+		}
+	}
+}
+
+// TestABroadPrefixScoresAsOnANode: of more words than score, all shards choose the same, by how frequent they are in the whole.
+func TestABroadPrefixScoresAsOnANode(t *testing.T) {
+	for _, words := range []int{1500, 6000} { // with fewer than leaf.MaxLocalStats, and with more
+		for _, shards := range []int{0, 3} {
+			t.Run(fmt.Sprintf("%d words, %d shards", words, shards), func(t *testing.T) {
+				p := newPair(t, shards, 8)
+				p.declare("m", "index m { field t: text [indexed<token_position>, stored] }")
+				docs := map[string]any{}
+				for i := range words {
+					id := fmt.Sprintf("%04d", i)
+					docs[id] = map[string]any{"id": id, "t": fmt.Sprintf("w%d w%d w%d", i, i%700, i%61)}
+				}
+				p.write("m", docs)
+				for range 2 { // the second time with what was remembered
+					reply := p.post(map[string]any{"index": "m", "q": "w*", "dfs": true, "limit": 40})
+					if reply["notes"] == nil || reply["next"] == nil {
+						t.Fatalf("the prefix is not that broad: %v", reply["notes"])
+					}
+					p.post(map[string]any{"index": "m", "q": "w*", "dfs": true, "limit": 40, "after": reply["next"], "explain": true})
+				}
+				p.write("m", map[string]any{"more": map[string]any{"id": "more", "t": "w1 w1 w2"}})
+				p.post(map[string]any{"index": "m", "q": "w*", "dfs": true, "limit": 40})
+			})
+		}
+	}
+}
+
+// TestFieldsThatShardsLack: one shard alone has seen documents with some of the fields.
+func TestFieldsThatShardsLack(t *testing.T) {
+	p := newPair(t, 3, 9)
+	few := "index m { field title: text [indexed<token_position>, stored] }"
+	all := `index m { field title: text [indexed<token_position>, stored]
+		field body: text<lex(default: en, stop_words: true, stem: snowball)> [indexed<token_position>, stored]
+		field tag: text<raw> [indexed, stored<multi>, fast]
+		field n: i64 [stored, fast]
+		field v: dense_vector<2> [indexed<metric: cosine>, stored] }`
+	p.declare("m", few)
+	p.whole.must(http.MethodPut, "/indexes/m", "text/plain", all)
+	p.shards[1].must(http.MethodPut, "/indexes/m", "text/plain", all)
+	docs := map[string]any{}
+	for i := range 60 {
+		id := fmt.Sprintf("d%02d", i)
+		d := map[string]any{"id": id, "title": p.sentence(6)}
+		if p.place.Shard(id) == 1 {
+			d["body"], d["tag"], d["n"], d["v"] = p.sentence(10), []string{"t" + strconv.Itoa(i%3)}, i, []int{1, i % 5}
+		}
+		docs[id] = d
+	}
+	p.write("m", docs)
+	for _, body := range []map[string]any{
+		{"q": "warp weaving"},
+		{"q": "body:weaving"},
+		{"q": "body:weaving OR title:warp", "explain": true},
+		{"q": "the title:w*"},
+		{"q": "tag:t1 weft"},
+		{"q": "n:>3"},
+		{"sort": "n:desc"},
+		{"q": "weft", "sort": "tag,score"},
+		{"facets": []string{"tag"}, "aggs": "s:stats(n),h:histogram(n,7),p:percentiles(n,50),r:range(n,..10,10..)"},
+		{"q": "weft", "highlight": "*"},
+		{"q": "weaver", "highlight": "body"},
+		{"fields": []string{"tag", "n"}, "limit": 60},
+		{"knn": "v:1,1"},
+		{"q": "weft", "knn": "v:1,1", "explain": true},
+		{"knn": map[string]any{"field": "v", "vector": []int{1, 0}, "k": 200}, "facets": []string{"tag"}, "aggs": "s:stats(n)"},
+		{"filter": "n:<20", "q": "warp"},
+		{"default_fields": []string{"body"}, "q": "weft"},
+		{"filter": map[string]any{"exists": map[string]any{"field": "v"}}},
+		{"q": "nope:1"},
+		{"sort": "nope"},
+	} {
+		body["index"], body["dfs"] = "m", true
+		p.post(body)
+		p.post(body)
+	}
+}
+
+func TestFacetsOfFieldsWithLongNames(t *testing.T) {
+	p := newPair(t, 3, 10)
+	name := strings.Repeat("long_", 50) + "name"
+	p.declare("m", "index m { field "+name+": u64 [fast]\n field n: u64 [fast] }")
+	p.write("m", map[string]any{"1": map[string]any{"id": "1", name: 7, "n": 1}, "2": map[string]any{"id": "2", name: 8, "n": 2}, "3": map[string]any{"id": "3", name: 7}})
+	p.get("index=m&facets=" + name + ",n")
+	p.get("index=m&facets=" + name + "&aggs=" + "x:stats(n),f0:terms(" + name + ")")
+	p.get("index=m&aggs=" + name + ":stats(n)")
+	// Together they are more than one list may have.
+	var facets, aggs []string
+	schema := "index m { field " + name + ": u64 [fast]\n field n: u64 [fast]\n"
+	for i := range 60 {
+		schema += fmt.Sprintf("field g%d: u64 [fast]\n", i)
+		facets, aggs = append(facets, fmt.Sprintf("g%d", i)), append(aggs, fmt.Sprintf("a%d:stats(n)", i))
+	}
+	p.declare("m", schema+"}")
+	p.get("index=m&facets=" + strings.Join(facets, ",") + "&aggs=" + strings.Join(aggs, ","))
+}
+
+// TestLocalStatistics: without dfs every shard scores with its own. The reply says so, and its pages hold together.
+func TestLocalStatistics(t *testing.T) {
+	p := newPair(t, 3, 11)
+	p.fill(150)
+	seen := map[string]int{}
+	after, total := "", 0
+	for page := 0; ; page++ {
+		body := map[string]any{"index": "m", "q": "warp weft loom", "limit": 20, "fields": []string{}}
+		if after != "" {
+			body["after"] = after
+		}
+		text, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, b := p.searches(http.MethodPost, "/search", string(text))
+		m := decode(t, b)
+		if status != http.StatusOK || m["dfs"] != false || len(m["approximate"].([]any)) != 1 || m["approximate"].([]any)[0] != "local" {
+			t.Fatalf("page %d: %s", page, b)
+		}
+		for _, h := range m["hits"].([]any) {
+			seen[h.(map[string]any)["id"].(string)]++
+		}
+		n, err := m["total"].(json.Number).Int64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		total = int(n)
+		next, ok := m["next"].(string)
+		if !ok {
+			break
+		}
+		if after = next; len(next) > 100 {
+			t.Errorf("a cursor of %d characters: it holds statistics", len(next))
+		}
+		if _, prob := p.searches(http.MethodGet, "/search?index=m&q=warp+weft+loom&dfs=true&after="+next, ""); !bytes.Contains(prob, []byte(api.InvalidCursor)) {
+			t.Errorf("a cursor without statistics in an order of the whole: %.200s", prob)
+		}
+	}
+	if len(seen) != total || total < 60 {
+		t.Errorf("%d of %d documents came", len(seen), total)
+	}
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("%s came %d times", id, n)
+		}
+	}
+	// What no words score is exact.
+	for _, params := range []string{"index=m&q=*", "index=m&q=n:>0", "index=m&sort=n&filter=tag:t1", "index=m&q=warp&limit=0&facets=tag"} {
+		if m := p.get(params); m["approximate"] != nil {
+			t.Errorf("%s: %v", params, m["approximate"])
 		}
 	}
 }
