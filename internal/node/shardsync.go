@@ -79,8 +79,8 @@ func noSources() *api.Problem {
 }
 
 // Sums implements leaf.Member. The call holds a place among the scans. A checksum is that of the whole document as it was sent, without
-// white space: fields that are indexed and not stored are in it, since an index keeps them for Export. So copies with equal checksums answer every
-// search alike once their schemas are equal.
+// white space: fields that are indexed and not stored are in it, since an index keeps them for Export. So copies with equal checksums
+// answer every search alike once their schemas are equal.
 func (l *shardLeaf) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsReply, error) {
 	return callLeaf(ctx, l, opSums, req.Index, req.View, func(c *leafCall) (*leaf.SumsReply, error) {
 		if len(req.IDs) > leaf.MaxIDs {
