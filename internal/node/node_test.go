@@ -41,6 +41,9 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 		}
 	}
 	for path, item := range doc.Paths.Map() {
+		if strings.HasPrefix(path, "/_") {
+			continue // of a coordinator, whose tests look at them
+		}
 		for method := range item.Operations() {
 			if !have[method+" "+path] {
 				t.Errorf("%s %s is in the document only", method, path)
