@@ -125,15 +125,18 @@ func account[Q, R any](out *leaf.Below, o *op[Q, R], g *gathered[R], i int, size
 		if of.from != nil { // of a stream that was not read to its end it is not known
 			one.Address = of.from.Addr
 		}
-		out.Shards.Outcomes = append(out.Shards.Outcomes, one)
-		out.Shards.Total++
-		out.Shards.OK++
 		size.leaves = 1
 		if o.docs != nil {
 			size.docs = o.docs(of.reply)
 		}
-		out.DocsCovered += size.docs
+		if slices.Contains(o.meta(of.reply).Approximate, leaf.ApproximateTime) {
+			// How far the shard came is not known by document, so none is counted as covered.
+			one.Outcome = api.TimedOut
+		} else {
+			out.DocsCovered += size.docs
+		}
 		out.DocsTotal += size.docs
+		out.Shards.Count(one)
 		return
 	}
 	for _, one := range tree.Shards.Outcomes {
