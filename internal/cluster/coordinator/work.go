@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"path"
+
 	"github.com/weft-search/weft/internal/cluster/jobs"
 	"github.com/weft-search/weft/internal/cluster/search"
 	"github.com/weft-search/weft/internal/cluster/write"
@@ -27,7 +29,16 @@ func (c *Coordinator) openWork(undo *[]func() error) (err error) {
 	if err != nil {
 		return err
 	}
-	c.jobs = &jobs.Runner{}
+	jo := jobs.Options{
+		Store: c.cfg.Store, FS: c.cfg.FS, Hints: c.hints, RepairEvery: c.cfg.RepairEvery,
+		DocsPerSec: c.cfg.MoveDocsPerSec, BytesPerSec: c.cfg.MoveBytesPerSec, Log: c.log, Metrics: c.cfg.Metrics,
+	}
+	if c.cfg.DataDir != "" {
+		jo.Dir = path.Join(c.cfg.DataDir, "jobs")
+	}
+	if c.jobs, err = jobs.New(c.members, jo); err != nil {
+		return err
+	}
 	*undo = append(*undo, c.jobs.Close)
 	return nil
 }
