@@ -168,6 +168,9 @@ func settle[Q, R any](r *Reader, c *running, o *op[Q, R], g *gathered[R], rd *ro
 	var none error
 	for i := range g.parts {
 		of := &g.parts[i]
+		if o.whole && of.reply != nil && holed(o.meta(of.reply)) {
+			of.fail(errHoled)
+		}
 		if of.absent {
 			if err := elsewhere(c, o, g, rd, i); err != nil {
 				return err
@@ -201,6 +204,8 @@ func settle[Q, R any](r *Reader, c *running, o *op[Q, R], g *gathered[R], rd *ro
 	}
 	return nil
 }
+
+var errHoled = errors.New("a shard below is missing from the answer")
 
 // elsewhere asks the other members of a group of which one does not have the index: it may have missed that the index was made.
 func elsewhere[Q, R any](c *running, o *op[Q, R], g *gathered[R], rd *round, i int) error {

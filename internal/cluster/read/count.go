@@ -139,7 +139,7 @@ func (r *Reader) Digest(ctx context.Context, req *leaf.DigestRequest) (*leaf.Dig
 			if of == nil {
 				continue
 			}
-			if len(of.Docs) != n || len(of.Sums) != n || holed(&of.Meta) {
+			if len(of.Docs) != n || len(of.Sums) != n {
 				g.parts[i].fail(fmt.Errorf("the digest has %d and %d of %d ranges", len(of.Docs), len(of.Sums), n))
 				return nil, uncovered(r, c, opDigest, g)
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/serve/replica"
 	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/topology/placement"
 	"github.com/weft-search/weft/internal/topology/shardmap"
 )
 
@@ -250,6 +251,14 @@ func TestCopiesOutOfPlaceAreNotSeenWhileDocumentsMove(t *testing.T) {
 					}
 				}
 				asOne(t, rnd, docs, all)
+				// What a caller hides, whose own documents are being moved, stays hidden; its epoch is of another map.
+				view := leaf.View{Epoch: 1, Owned: []placement.Share{{Spec: placement.Spec{Rule: placement.Modulo, Shards: 3}, Ordinal: 1}}}
+				same(t, "a part", newFake("one", docs...), all, func(m leaf.Member) (*leaf.SearchReply, error) {
+					return m.Search(t.Context(), &leaf.SearchRequest{View: view, Limit: 100})
+				})
+				same(t, "a part of ids", newFake("one", docs...), all, func(m leaf.Member) (*leaf.HasReply, error) {
+					return m.Has(t.Context(), &leaf.HasRequest{View: view, IDs: manyIDs})
+				})
 			}
 			if n := all.Duplicates(); n != 0 {
 				t.Errorf("%d duplicates were seen", n)
