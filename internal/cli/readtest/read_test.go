@@ -304,7 +304,7 @@ func TestNodesAnswerLikeOne(t *testing.T) {
 				gone = append(gone, fmt.Sprintf("d%04d", i))
 			}
 			c.remove(gone)
-			for range 60 {
+			for range 35 {
 				q := queries[rnd.IntN(len(queries))]
 				req := leaf.SearchRequest{
 					Query: parse(t, q), Limit: rnd.IntN(30), Sort: orders[rnd.IntN(len(orders))],
