@@ -225,6 +225,10 @@ func (c *leafCall) read(gate *admit.Gate) (*view, error) {
 		return nil, err
 	}
 	c.ctx, c.reading = ctx, r
+	// Documents may be on their way out as soon as every member has a newer map: what was let in before it must not look after that.
+	if have := c.node.placed.current().Epoch; c.asked.Epoch != 0 && c.asked.Epoch < have {
+		return nil, olderEpoch(have, c.asked.Epoch)
+	}
 	c.watch.Lap(bound.StageQueue)
 	if err := r.narrow(ctx, c.node, c.asked.Owned); err != nil {
 		return nil, err
