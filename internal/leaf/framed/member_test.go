@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -68,6 +70,25 @@ func (f *fakeMember) Place(_ context.Context, r *leaf.PlaceRequest) (*leaf.Place
 	return f.place(r)
 }
 func (f *fakeMember) Placed(context.Context) (*leaf.PlaceReply, error) { return f.placed() }
+
+// guarded is a value that a test shares with the goroutines of a server.
+type guarded[T any] struct {
+	mu sync.Mutex
+	v  T
+}
+
+func (g *guarded[T]) set(v T) { g.do(func(have *T) { *have = v }) }
+
+func (g *guarded[T]) get() (v T) {
+	g.do(func(have *T) { v = *have })
+	return v
+}
+
+func (g *guarded[T]) do(fn func(v *T)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	fn(&g.v)
+}
 
 func sumOf(n byte) leaf.Sum { return leaf.Sum{0: n, 15: 0xff} }
 
@@ -462,90 +483,90 @@ var everything = cmp.Options{exact, meaning, cmpopts.IgnoreFields(api.Problem{},
 
 // Every request of a random kind reaches a member as it was sent, and every reply comes back as it was given, over a socket.
 func TestMembersAreAskedAndAnswer(t *testing.T) {
-	var got, reply any
+	var got, reply guarded[any]
 	member := &fakeMember{fake: &fake{}}
 	member.fake.docs = func(_ context.Context, r *leaf.DocsRequest) (*leaf.DocsReply, error) {
-		got = r
-		return reply.(*leaf.DocsReply), nil
+		got.set(r)
+		return reply.get().(*leaf.DocsReply), nil
 	}
 	member.fake.search = func(_ context.Context, r *leaf.SearchRequest) (*leaf.SearchReply, error) {
-		got = r
-		return reply.(*leaf.SearchReply), nil
+		got.set(r)
+		return reply.get().(*leaf.SearchReply), nil
 	}
 	member.fake.stats = func(_ context.Context, r *leaf.StatsRequest) (*leaf.StatsReply, error) {
-		got = r
-		return reply.(*leaf.StatsReply), nil
+		got.set(r)
+		return reply.get().(*leaf.StatsReply), nil
 	}
 	member.fake.agg = func(_ context.Context, r *leaf.AggregateRequest) (*leaf.AggregateReply, error) {
-		got = r
-		return reply.(*leaf.AggregateReply), nil
+		got.set(r)
+		return reply.get().(*leaf.AggregateReply), nil
 	}
 	member.fake.knn = func(_ context.Context, r *leaf.KNNRequest) (*leaf.KNNReply, error) {
-		got = r
-		return reply.(*leaf.KNNReply), nil
+		got.set(r)
+		return reply.get().(*leaf.KNNReply), nil
 	}
 	member.fake.ids = func(_ context.Context, r *leaf.IDsRequest, page func([]string) error) (*leaf.IDsReply, error) {
-		got = r
-		return reply.(*leaf.IDsReply), page([]string{"a"})
+		got.set(r)
+		return reply.get().(*leaf.IDsReply), page([]string{"a"})
 	}
 	member.fake.export = func(_ context.Context, r *leaf.ExportRequest, _ func(leaf.ExportedDoc) error) (*leaf.ExportReply, error) {
-		got = r
-		return reply.(*leaf.ExportReply), nil
+		got.set(r)
+		return reply.get().(*leaf.ExportReply), nil
 	}
 	member.fake.has = func(_ context.Context, r *leaf.HasRequest) (*leaf.HasReply, error) {
-		got = r
-		return reply.(*leaf.HasReply), nil
+		got.set(r)
+		return reply.get().(*leaf.HasReply), nil
 	}
 	member.fake.delete = func(_ context.Context, r *leaf.DeleteRequest) (*leaf.DeleteReply, error) {
-		got = r
-		return reply.(*leaf.DeleteReply), nil
+		got.set(r)
+		return reply.get().(*leaf.DeleteReply), nil
 	}
 	member.fake.index = func(_ context.Context, r *leaf.IndexRequest) (*leaf.IndexReply, error) {
-		got = r
-		return reply.(*leaf.IndexReply), nil
+		got.set(r)
+		return reply.get().(*leaf.IndexReply), nil
 	}
 	member.fake.bulk = func(_ context.Context, r *leaf.BulkRequest, body io.Reader) (*leaf.BulkReply, error) {
-		got = r
+		got.set(r)
 		_, err := io.Copy(io.Discard, body)
-		return reply.(*leaf.BulkReply), err
+		return reply.get().(*leaf.BulkReply), err
 	}
 	member.fetch = func(r *leaf.FetchRequest) (*leaf.FetchReply, error) {
-		got = r
-		return reply.(*leaf.FetchReply), nil
+		got.set(r)
+		return reply.get().(*leaf.FetchReply), nil
 	}
-	member.indexes = func() (*leaf.IndexesReply, error) { return reply.(*leaf.IndexesReply), nil }
+	member.indexes = func() (*leaf.IndexesReply, error) { return reply.get().(*leaf.IndexesReply), nil }
 	member.putIndex = func(r *leaf.PutIndexRequest) (*leaf.PutIndexReply, error) {
-		got = r
-		return reply.(*leaf.PutIndexReply), nil
+		got.set(r)
+		return reply.get().(*leaf.PutIndexReply), nil
 	}
 	member.dropIndex = func(r *leaf.DropIndexRequest) (*leaf.DropIndexReply, error) {
-		got = r
-		return reply.(*leaf.DropIndexReply), nil
+		got.set(r)
+		return reply.get().(*leaf.DropIndexReply), nil
 	}
 	member.sums = func(r *leaf.SumsRequest) (*leaf.SumsReply, error) {
-		got = r
-		return reply.(*leaf.SumsReply), nil
+		got.set(r)
+		return reply.get().(*leaf.SumsReply), nil
 	}
 	member.digest = func(r *leaf.DigestRequest) (*leaf.DigestReply, error) {
-		got = r
-		return reply.(*leaf.DigestReply), nil
+		got.set(r)
+		return reply.get().(*leaf.DigestReply), nil
 	}
 	member.sync = func(r *leaf.SyncRequest) (*leaf.SyncReply, error) {
-		got = r
-		return reply.(*leaf.SyncReply), nil
+		got.set(r)
+		return reply.get().(*leaf.SyncReply), nil
 	}
 	member.place = func(r *leaf.PlaceRequest) (*leaf.PlaceReply, error) {
-		got = r
-		return reply.(*leaf.PlaceReply), nil
+		got.set(r)
+		return reply.get().(*leaf.PlaceReply), nil
 	}
-	member.placed = func() (*leaf.PlaceReply, error) { return reply.(*leaf.PlaceReply), nil }
+	member.placed = func() (*leaf.PlaceReply, error) { return reply.get().(*leaf.PlaceReply), nil }
 	c := dial(t, &frame.Client{Addr: serveLeaf(t, member, frame.Limits{})})
 	ctx := t.Context()
 
 	calls := map[string]func(t *rapid.T) (request, answer any, err error){
 		"Docs": func(t *rapid.T) (any, any, error) {
 			req := &leaf.DocsRequest{Index: index.Draw(t, "index"), View: views.Draw(t, "view")}
-			reply = &leaf.DocsReply{Meta: metasBelow.Draw(t, "meta"), Docs: u64.Draw(t, "docs")}
+			reply.set(&leaf.DocsReply{Meta: metasBelow.Draw(t, "meta"), Docs: u64.Draw(t, "docs")})
 			r, err := c.Docs(ctx, req)
 			return req, r, err
 		},
@@ -563,19 +584,19 @@ func TestMembersAreAskedAndAnswer(t *testing.T) {
 				req.Show, out.Plan = &show, objects.Draw(t, "plan")
 				out.Shown = rapid.SliceOfN(shownDocs, len(out.Hits), len(out.Hits)).Draw(t, "shown")
 			}
-			reply = out
+			reply.set(out)
 			r, err := c.Search(ctx, req)
 			return req, r, err
 		},
 		"Stats": func(t *rapid.T) (any, any, error) {
 			req := &leaf.StatsRequest{View: views.Draw(t, "view"), Query: trees.Draw(t, "query")}
-			reply = &leaf.StatsReply{Meta: metasBelow.Draw(t, "meta"), Stats: *statistics.Draw(t, "stats")}
+			reply.set(&leaf.StatsReply{Meta: metasBelow.Draw(t, "meta"), Stats: *statistics.Draw(t, "stats")})
 			r, err := c.Stats(ctx, req)
 			return req, r, err
 		},
 		"Aggregate": func(t *rapid.T) (any, any, error) {
 			req := &leaf.AggregateRequest{View: views.Draw(t, "view")}
-			reply = &leaf.AggregateReply{Meta: metasBelow.Draw(t, "meta")}
+			reply.set(&leaf.AggregateReply{Meta: metasBelow.Draw(t, "meta")})
 			r, err := c.Aggregate(ctx, req)
 			if err == nil {
 				r.State = nil // of no aggregation
@@ -584,37 +605,37 @@ func TestMembersAreAskedAndAnswer(t *testing.T) {
 		},
 		"KNN": func(t *rapid.T) (any, any, error) {
 			req := &leaf.KNNRequest{View: views.Draw(t, "view"), KNN: *vectors.Draw(t, "vector")}
-			reply = &leaf.KNNReply{Meta: metasBelow.Draw(t, "meta"), Docs: u64.Draw(t, "docs")}
+			reply.set(&leaf.KNNReply{Meta: metasBelow.Draw(t, "meta"), Docs: u64.Draw(t, "docs")})
 			r, err := c.KNN(ctx, req)
 			return req, r, err
 		},
 		"IDs": func(t *rapid.T) (any, any, error) {
 			req := &leaf.IDsRequest{View: views.Draw(t, "view"), Limit: 1}
-			reply = &leaf.IDsReply{Meta: metasBelow.Draw(t, "meta"), Next: anyStr.Draw(t, "next")}
+			reply.set(&leaf.IDsReply{Meta: metasBelow.Draw(t, "meta"), Next: anyStr.Draw(t, "next")})
 			r, err := c.IDs(ctx, req, func([]string) error { return nil })
 			return req, r, err
 		},
 		"Export": func(t *rapid.T) (any, any, error) {
 			req := &leaf.ExportRequest{View: views.Draw(t, "view"), IDs: ids.Draw(t, "ids")}
-			reply = &leaf.ExportReply{Meta: metasBelow.Draw(t, "meta"), Missing: req.IDs}
+			reply.set(&leaf.ExportReply{Meta: metasBelow.Draw(t, "meta"), Missing: req.IDs})
 			r, err := c.Export(ctx, req, func(leaf.ExportedDoc) error { return nil })
 			return req, r, err
 		},
 		"Has": func(t *rapid.T) (any, any, error) {
 			req := &leaf.HasRequest{View: views.Draw(t, "view"), IDs: ids.Draw(t, "ids")}
-			reply = &leaf.HasReply{Meta: metasBelow.Draw(t, "meta")}
+			reply.set(&leaf.HasReply{Meta: metasBelow.Draw(t, "meta")})
 			r, err := c.Has(ctx, req)
 			return req, r, err
 		},
 		"DeleteMany": func(t *rapid.T) (any, any, error) {
 			req := &leaf.DeleteRequest{View: views.Draw(t, "view"), IDs: ids.Draw(t, "ids")}
-			reply = &leaf.DeleteReply{Meta: metasBelow.Draw(t, "meta"), Deleted: u64.Draw(t, "deleted")}
+			reply.set(&leaf.DeleteReply{Meta: metasBelow.Draw(t, "meta"), Deleted: u64.Draw(t, "deleted")})
 			r, err := c.DeleteMany(ctx, req)
 			return req, r, err
 		},
 		"Index": func(t *rapid.T) (any, any, error) {
 			req := &leaf.IndexRequest{View: views.Draw(t, "view"), Body: []byte(anyStr.Draw(t, "body"))}
-			reply = &leaf.IndexReply{Meta: metasBelow.Draw(t, "meta"), WriteReply: api.WriteReply{OK: true, ID: text.Draw(t, "id")}}
+			reply.set(&leaf.IndexReply{Meta: metasBelow.Draw(t, "meta"), WriteReply: api.WriteReply{OK: true, ID: text.Draw(t, "id")}})
 			r, err := c.Index(ctx, req)
 			return req, r, err
 		},
@@ -622,7 +643,7 @@ func TestMembersAreAskedAndAnswer(t *testing.T) {
 			req := &leaf.BulkRequest{Index: index.Draw(t, "index"), View: leaf.View{Epoch: epochs.Draw(t, "epoch")}, Key: anyStr.Draw(t, "key")}
 			indexed := rapid.Uint64Range(0, 1).Draw(t, "indexed")
 			out := &leaf.BulkReply{Meta: metasBelow.Draw(t, "meta"), Repeated: rapid.Bool().Draw(t, "repeated"), BulkReply: api.BulkReply{Indexed: indexed, Failed: 1 - indexed, OK: indexed == 1}}
-			reply = out
+			reply.set(out)
 			r, err := c.Bulk(ctx, req, strings.NewReader("{}\n"))
 			if err == nil {
 				r.TookMicros = 0
@@ -640,32 +661,31 @@ func TestMembersAreAskedAndAnswer(t *testing.T) {
 				Meta: metasBelow.Draw(t, "meta"), Plan: objects.Draw(t, "plan"), Notes: rapid.SliceOfNDistinct(anyStr, 0, 4, rapid.ID[string]).Draw(t, "notes"),
 				Docs: rapid.SliceOfN(shownDocs, len(req.IDs), len(req.IDs)).Draw(t, "shown"),
 			}
-			reply = out
+			reply.set(out)
 			r, err := c.Fetch(ctx, req)
 			return req, r, err
 		},
 		"Indexes": func(t *rapid.T) (any, any, error) {
-			got = nil
-			reply = &leaf.IndexesReply{Meta: metasBelow.Draw(t, "meta"), Indexes: rapid.SliceOfN(infos, 0, 4).Draw(t, "indexes")}
+			got.set(nil)
+			reply.set(&leaf.IndexesReply{Meta: metasBelow.Draw(t, "meta"), Indexes: rapid.SliceOfN(infos, 0, 4).Draw(t, "indexes")})
 			r, err := c.Indexes(ctx, &leaf.IndexesRequest{})
 			return nil, r, err
 		},
 		"PutIndex": func(t *rapid.T) (any, any, error) {
 			req := &leaf.PutIndexRequest{Index: index.Draw(t, "index"), Epoch: epochs.Draw(t, "epoch"), Schema: anyStr.Draw(t, "schema")}
-			reply = &leaf.PutIndexReply{Meta: metasBelow.Draw(t, "meta"), Made: rapid.Bool().Draw(t, "made"), Info: infos.Draw(t, "info")}
+			reply.set(&leaf.PutIndexReply{Meta: metasBelow.Draw(t, "meta"), Made: rapid.Bool().Draw(t, "made"), Info: infos.Draw(t, "info")})
 			r, err := c.PutIndex(ctx, req)
 			return req, r, err
 		},
 		"DropIndex": func(t *rapid.T) (any, any, error) {
 			req := &leaf.DropIndexRequest{Index: index.Draw(t, "index"), Epoch: epochs.Draw(t, "epoch")}
-			reply = &leaf.DropIndexReply{Meta: metasBelow.Draw(t, "meta"), Info: infos.Draw(t, "info")}
+			reply.set(&leaf.DropIndexReply{Meta: metasBelow.Draw(t, "meta"), Info: infos.Draw(t, "info")})
 			r, err := c.DropIndex(ctx, req)
 			return req, r, err
 		},
 		"Sums": func(t *rapid.T) (any, any, error) {
 			req := &leaf.SumsRequest{Index: index.Draw(t, "index"), View: views.Draw(t, "view")}
 			out := &leaf.SumsReply{Meta: metasBelow.Draw(t, "meta")}
-			reply = out
 			n := 0
 			if rapid.Bool().Draw(t, "ranged") {
 				req.IDs = ids.Draw(t, "ids that are given too")
@@ -677,20 +697,20 @@ func TestMembersAreAskedAndAnswer(t *testing.T) {
 				n = len(req.IDs)
 			}
 			out.Sums = rapid.SliceOfN(sums, n, n).Draw(t, "sums")
+			reply.set(out)
 			r, err := c.Sums(ctx, req)
 			return req, r, err
 		},
 		"Digest": func(t *rapid.T) (any, any, error) {
 			req := &leaf.DigestRequest{Index: index.Draw(t, "index"), View: views.Draw(t, "view"), Depth: rapid.IntRange(0, 4).Draw(t, "depth")}
 			n := 1 << req.Depth
-			reply = &leaf.DigestReply{Meta: metasBelow.Draw(t, "meta"), Docs: rapid.SliceOfN(rapid.Uint32(), n, n).Draw(t, "docs"), Sums: rapid.SliceOfN(sums, n, n).Draw(t, "sums")}
+			reply.set(&leaf.DigestReply{Meta: metasBelow.Draw(t, "meta"), Docs: rapid.SliceOfN(rapid.Uint32(), n, n).Draw(t, "docs"), Sums: rapid.SliceOfN(sums, n, n).Draw(t, "sums")})
 			r, err := c.Digest(ctx, req)
 			return req, r, err
 		},
 		"Sync": func(t *rapid.T) (any, any, error) {
 			req := &leaf.SyncRequest{Index: index.Draw(t, "index"), View: leaf.View{Epoch: epochs.Draw(t, "epoch")}}
 			out := &leaf.SyncReply{Meta: metasBelow.Draw(t, "meta")}
-			reply = out
 			refused := rapid.Bool().Draw(t, "refused")
 			for range rapid.IntRange(0, 4).Draw(t, "items") {
 				it := leaf.SyncItem{ID: anyStr.Draw(t, "id"), Expect: sums.Draw(t, "expect")}
@@ -704,18 +724,19 @@ func TestMembersAreAskedAndAnswer(t *testing.T) {
 					out.Problems = append(out.Problems, maybe(t, "problem", faults))
 				}
 			}
+			reply.set(out)
 			r, err := c.Sync(ctx, req)
 			return req, r, err
 		},
 		"Place": func(t *rapid.T) (any, any, error) {
 			req := &leaf.PlaceRequest{Epoch: epochs.Draw(t, "epoch"), Map: rapid.SliceOf(rapid.Byte()).Draw(t, "map")}
-			reply = &leaf.PlaceReply{Node: anyStr.Draw(t, "node"), Epoch: u64.Draw(t, "epoch of the reply"), Map: req.Map}
+			reply.set(&leaf.PlaceReply{Node: anyStr.Draw(t, "node"), Epoch: u64.Draw(t, "epoch of the reply"), Map: req.Map})
 			r, err := c.Place(ctx, req)
 			return req, r, err
 		},
 		"Placed": func(t *rapid.T) (any, any, error) {
-			got = nil
-			reply = &leaf.PlaceReply{Node: anyStr.Draw(t, "node"), Epoch: u64.Draw(t, "epoch"), Map: rapid.SliceOf(rapid.Byte()).Draw(t, "map")}
+			got.set(nil)
+			reply.set(&leaf.PlaceReply{Node: anyStr.Draw(t, "node"), Epoch: u64.Draw(t, "epoch"), Map: rapid.SliceOf(rapid.Byte()).Draw(t, "map")})
 			r, err := c.Placed(ctx)
 			return nil, r, err
 		},
@@ -727,22 +748,22 @@ func TestMembersAreAskedAndAnswer(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%+v: %v", sent, err)
 				}
-				if d := cmp.Diff(sent, got, everything); d != "" {
+				if d := cmp.Diff(sent, got.get(), everything); d != "" {
 					t.Errorf("−asked +read\n%s", d)
 				}
-				if d := cmp.Diff(reply, answer, everything); d != "" {
+				if d := cmp.Diff(reply.get(), answer, everything); d != "" {
 					t.Errorf("−given +read\n%s", d)
 				}
 				// A body that is there but empty is no deletion.
 				if s, ok := sent.(*leaf.SyncRequest); ok {
-					for i, it := range got.(*leaf.SyncRequest).Items {
+					for i, it := range got.get().(*leaf.SyncRequest).Items {
 						if (it.Body == nil) != (s.Items[i].Body == nil) {
 							t.Errorf("item %d: %v became %v", i, s.Items[i].Body, it.Body)
 						}
 					}
 				}
-				if s, ok := sent.(*leaf.FetchRequest); ok && (s.Show.Fields == nil) != (got.(*leaf.FetchRequest).Show.Fields == nil) {
-					t.Errorf("fields %v became %v", s.Show.Fields, got.(*leaf.FetchRequest).Show.Fields)
+				if s, ok := sent.(*leaf.FetchRequest); ok && (s.Show.Fields == nil) != (got.get().(*leaf.FetchRequest).Show.Fields == nil) {
+					t.Errorf("fields %v became %v", s.Show.Fields, got.get().(*leaf.FetchRequest).Show.Fields)
 				}
 			})
 		})
@@ -826,14 +847,14 @@ func TestMarks(t *testing.T) {
 }
 
 // largeMember holds n documents of so many bytes each, and counts what it is asked for.
-func largeMember(n, size int) (m *fakeMember, asked *int) {
-	asked = new(int)
+func largeMember(n, size int) (m *fakeMember, asked *atomic.Int64) {
+	asked = new(atomic.Int64)
 	m = goldenMember()
 	source := func(id string) []byte {
 		return fmt.Appendf(nil, `{"id":%q,"x":%q}`, id, strings.Repeat("x", size))
 	}
 	m.fetch = func(r *leaf.FetchRequest) (*leaf.FetchReply, error) {
-		*asked += len(r.IDs)
+		asked.Add(int64(len(r.IDs)))
 		out := &leaf.FetchReply{Meta: goldenMeta}
 		for _, id := range r.IDs {
 			out.Docs = append(out.Docs, leaf.Shown{Source: source(id)})
@@ -842,7 +863,7 @@ func largeMember(n, size int) (m *fakeMember, asked *int) {
 	}
 	id := func(i int) string { return fmt.Sprintf("%s/%06d", strings.Repeat("i", 500), i) }
 	m.sums = func(r *leaf.SumsRequest) (*leaf.SumsReply, error) {
-		*asked++
+		asked.Add(1)
 		out := &leaf.SumsReply{Meta: goldenMeta}
 		if r.Range == nil {
 			for i := range r.IDs {
@@ -871,8 +892,8 @@ func TestFetchGoesInParts(t *testing.T) {
 		limits      frame.Limits
 	}{
 		{"many", 2500, 10, frame.Limits{}},
-		{"long", 40, 1 << 20, frame.Limits{}},
-		{"longer than a part", 3, 10 << 20, frame.Limits{}},
+		{"long", 20, 1 << 20, frame.Limits{}},
+		{"longer than a part", 2, 9 << 20, frame.Limits{}},
 		{"small frames", 300, 2000, frame.Limits{MaxReply: 64 << 10}},
 		{"none", 0, 10, frame.Limits{}},
 	} {
@@ -895,16 +916,18 @@ func TestFetchGoesInParts(t *testing.T) {
 					t.Fatalf("document %d: %.60s", i, d.Source)
 				}
 			}
-			if *asked > 3*c.docs {
-				t.Errorf("%d documents were made for %d", *asked, c.docs)
+			if n := asked.Load(); n > int64(3*c.docs) {
+				t.Errorf("%d documents were made for %d", n, c.docs)
 			}
 		})
 	}
 	t.Run("a member that refuses long replies", func(t *testing.T) {
 		m, _ := largeMember(0, 10)
 		whole := m.fetch
+		var most atomic.Int64 // ids of a request
+		most.Store(7)
 		m.fetch = func(r *leaf.FetchRequest) (*leaf.FetchReply, error) {
-			if len(r.IDs) > 7 {
+			if int64(len(r.IDs)) > most.Load() {
 				return nil, api.NewProblem(api.ReplyTooLarge, "too much")
 			}
 			return whole(r)
@@ -914,9 +937,7 @@ func TestFetchGoesInParts(t *testing.T) {
 		if err != nil || len(r.Docs) != 100 {
 			t.Fatal(r, err)
 		}
-		m.fetch = func(*leaf.FetchRequest) (*leaf.FetchReply, error) {
-			return nil, api.NewProblem(api.ReplyTooLarge, "too much")
-		}
+		most.Store(0)
 		if _, err := client.Fetch(t.Context(), &leaf.FetchRequest{IDs: make([]string, 100), Show: leaf.Show{Source: true}}); err == nil || !strings.Contains(err.Error(), "too much") {
 			t.Error(err)
 		}
@@ -942,8 +963,8 @@ func TestSumsGoInParts(t *testing.T) {
 		all[i] = strings.Repeat("\x01", i%512)
 	}
 	r, err := client.Sums(t.Context(), &leaf.SumsRequest{IDs: all})
-	if err != nil || len(r.Sums) != len(all) || *asked < 2 {
-		t.Fatalf("%d sums in %d parts, %v", len(r.Sums), *asked, err)
+	if err != nil || len(r.Sums) != len(all) || asked.Load() < 2 {
+		t.Fatalf("%d sums in %d parts, %v", len(r.Sums), asked.Load(), err)
 	}
 	for i, s := range r.Sums {
 		if s != sumOf(byte(i%512)) {
@@ -981,9 +1002,9 @@ func TestSumsGoInParts(t *testing.T) {
 // Documents go in frames of bounded length, each applied before the next; a load that breaks off says that a part of it may be in.
 func TestSyncGoesInParts(t *testing.T) {
 	m := goldenMember()
-	var parts []int
+	var parts guarded[[]int]
 	m.sync = func(r *leaf.SyncRequest) (*leaf.SyncReply, error) {
-		parts = append(parts, len(r.Items))
+		parts.do(func(list *[]int) { *list = append(*list, len(r.Items)) })
 		out := &leaf.SyncReply{Meta: goldenMeta}
 		for i, it := range r.Items {
 			out.Applied, out.Sums = append(out.Applied, true), append(out.Sums, sumOf(it.Body[0]))
@@ -1004,8 +1025,8 @@ func TestSyncGoesInParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(parts, []int{3, 1, 1, 3, 2}) {
-		t.Errorf("parts of %v", parts)
+	if sizes := parts.get(); !slices.Equal(sizes, []int{3, 1, 1, 3, 2}) {
+		t.Errorf("parts of %v", sizes)
 	}
 	for i := range items {
 		if p := r.Problems[i]; !r.Applied[i] || r.Sums[i] != sumOf(byte('0'+i)) || (p != nil) != (i == 7) {
@@ -1018,9 +1039,10 @@ func TestSyncGoesInParts(t *testing.T) {
 		name    string
 		applied bool
 	}{{"nothing is in", false}, {"a part is in", true}} {
-		calls := 0
-		m.sync = func(r *leaf.SyncRequest) (*leaf.SyncReply, error) {
-			if calls++; calls == 2 {
+		var calls atomic.Int64
+		again := goldenMember()
+		again.sync = func(r *leaf.SyncRequest) (*leaf.SyncReply, error) {
+			if calls.Add(1) == 2 {
 				return nil, api.NewProblem(api.StaleMap, "read the map anew")
 			}
 			out, err := apply(r)
@@ -1029,6 +1051,7 @@ func TestSyncGoesInParts(t *testing.T) {
 			}
 			return out, err
 		}
+		client := dial(t, &frame.Client{Addr: serveLeaf(t, again, frame.Limits{})})
 		_, err := client.Sync(t.Context(), &leaf.SyncRequest{Items: items})
 		e, ok := errors.AsType[*leaf.TransportError](err)
 		if ok != c.applied || ok && !e.MaybeApplied {
@@ -1043,29 +1066,35 @@ func TestSyncGoesInParts(t *testing.T) {
 // A load with a key that fits into one frame goes by that key; the frames of a longer one have keys of their own, the same every time.
 func TestKeysOfFrames(t *testing.T) {
 	m := goldenMember()
-	taken := map[string]bool{}
-	var keys []string
+	type state struct {
+		taken map[string]bool
+		keys  []string // of the frames of the load that was sent last
+	}
+	seen := guarded[state]{v: state{taken: map[string]bool{}}}
 	load := m.fake.bulk
 	m.fake.bulk = func(ctx context.Context, r *leaf.BulkRequest, body io.Reader) (*leaf.BulkReply, error) {
-		keys = append(keys, r.Key)
 		if r.Epoch != 5 {
 			t.Errorf("epoch %d", r.Epoch)
 		}
 		out, err := load(ctx, r, body)
 		if err == nil {
-			out.Repeated = taken[r.Key]
-			taken[r.Key] = true
+			seen.do(func(s *state) {
+				s.keys = append(s.keys, r.Key)
+				out.Repeated, s.taken[r.Key] = s.taken[r.Key], true
+			})
 		}
 		return out, err
 	}
 	client := dial(t, &frame.Client{Addr: serveLeaf(t, m, frame.Limits{}), MaxRequest: 256 << 10})
+	var keys []string
 	send := func(key string, lines int) *leaf.BulkReply {
 		t.Helper()
-		keys = nil
+		seen.do(func(s *state) { s.keys = nil })
 		r, err := client.Bulk(t.Context(), &leaf.BulkRequest{View: leaf.View{Epoch: 5}, Key: key}, strings.NewReader(strings.Repeat(fmt.Sprintf("{\"x\":%q}\n", strings.Repeat("x", 20<<10)), lines)))
 		if err != nil {
 			t.Fatal(err)
 		}
+		keys = seen.get().keys
 		return r
 	}
 	if r := send("one", 1); r.Repeated || !slices.Equal(keys, []string{"one"}) {
@@ -1082,7 +1111,7 @@ func TestKeysOfFrames(t *testing.T) {
 	if first.Repeated || len(was) < 3 || slices.Contains(was, "one") || len(slices.Compact(slices.Sorted(slices.Values(was)))) != len(was) || slices.ContainsFunc(was, func(k string) bool { return len(k) > leaf.MaxBulkKey }) {
 		t.Errorf("%v, keys %q", first.Repeated, was)
 	}
-	delete(taken, was[1]) // as if the load had broken off
+	seen.do(func(s *state) { delete(s.taken, was[1]) }) // as if the load had broken off
 	if r := send("one", 4); r.Repeated || !slices.Equal(keys, was) {
 		t.Errorf("%v, keys %q, before %q", r.Repeated, keys, was)
 	}
