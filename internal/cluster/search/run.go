@@ -2,7 +2,6 @@ package search
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -178,7 +177,7 @@ func (x *execution) checkScores() *api.Problem {
 
 // tolerate tells whether an error only means that the time was over and the caller takes what was reached.
 func (x *execution) tolerate(err error) bool {
-	return x.req.AllowPartial == api.Yes && errors.Is(err, context.DeadlineExceeded)
+	return x.req.AllowPartial == api.Yes && isTimeout(err)
 }
 
 // next sets the cursor behind the last hit if more hits follow.
