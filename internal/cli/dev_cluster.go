@@ -34,7 +34,11 @@ const (
 // serveCluster runs all members of a cluster and a coordinator before them in this process. cfg is that of a node: of its addresses the
 // coordinator serves.
 func (d *devCmd) serveCluster(ctx context.Context, io *IO, cfg node.Config, ready func(ctx context.Context, addr string) error) (err error) {
-	if _, serr := os.Stat(filepath.Join(cfg.DataDir, "node.json")); serr == nil {
+	alone := d.Shards*d.Replicas == 1
+	if _, serr := os.Stat(filepath.Join(cfg.DataDir, devMembers)); serr == nil && alone {
+		return fmt.Errorf("--data-dir %s holds a cluster: say with --shards and --replicas how large it is", cfg.DataDir)
+	}
+	if _, serr := os.Stat(filepath.Join(cfg.DataDir, "node.json")); serr == nil && !alone {
 		return fmt.Errorf("--data-dir %s holds the indexes of one node: give --shards and --replicas another folder", cfg.DataDir)
 	}
 	var groups []shardmap.Group
@@ -55,8 +59,10 @@ func (d *devCmd) serveCluster(ctx context.Context, io *IO, cfg node.Config, read
 			name := strconv.Itoa(s) + "-" + strconv.Itoa(m)
 			one := cfg
 			one.HTTPAddr, one.GRPCAddr, one.ShardAddr, one.LameDuck = "", "", "", 0
-			one.DataDir = filepath.Join(cfg.DataDir, devMembers, name)
 			one.Metrics = obs.NewMetrics(cfg.Version)
+			if !alone {
+				one.DataDir = filepath.Join(cfg.DataDir, devMembers, name)
+			}
 			one.Log = cfg.Log.With("member", name)
 			n, err := node.New(one)
 			if err != nil {
@@ -76,14 +82,8 @@ func (d *devCmd) serveCluster(ctx context.Context, io *IO, cfg node.Config, read
 	if err != nil {
 		return err
 	}
-	folder := filepath.ToSlash(cfg.DataDir)
-	s, err := store.OpenFolder(path.Join(folder, devStore), store.FolderOptions{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	return (&roleFlags{LameDuck: cfg.LameDuck, DrainTimeout: d.DrainTimeout}).serve(ctx, io, coordinator.Config{
-		HTTPAddr: cfg.HTTPAddr, GRPCAddr: cfg.GRPCAddr, Shards: sm, Store: s, DataDir: path.Join(folder, devBroker),
+	cc := coordinator.Config{
+		HTTPAddr: cfg.HTTPAddr, GRPCAddr: cfg.GRPCAddr, Shards: sm,
 		Dial: func(addr string) (leaf.Member, error) {
 			l, ok := leaves[addr]
 			if !ok {
@@ -93,5 +93,15 @@ func (d *devCmd) serveCluster(ctx context.Context, io *IO, cfg node.Config, read
 		},
 		Version: cfg.Version, Log: cfg.Log, SlowSearch: cfg.SlowSearch, LameDuck: cfg.LameDuck,
 		Limits: coordinator.Limits{RequestBytes: cfg.Limits.RequestBytes, Writes: cfg.Limits.Writes, Bulks: cfg.Limits.Bulks},
-	}, ready)
+	}
+	if !alone {
+		folder := filepath.ToSlash(cfg.DataDir)
+		s, err := store.OpenFolder(path.Join(folder, devStore), store.FolderOptions{})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.Close()) }()
+		cc.Store, cc.DataDir = s, path.Join(folder, devBroker)
+	}
+	return (&roleFlags{LameDuck: cfg.LameDuck, DrainTimeout: d.DrainTimeout}).serve(ctx, io, cc, ready)
 }

@@ -321,11 +321,7 @@ func (d *devCmd) Run(ctx context.Context, glob *globals, io *IO) (err error) {
 			}
 		}()
 	}
-	serve := d.serve
-	if d.Shards*d.Replicas > 1 {
-		serve = d.serveCluster
-	}
-	if err = serve(ctx, io, cfg, ready); errors.Is(err, errDemoChecked) {
+	if err = d.serveCluster(ctx, io, cfg, ready); errors.Is(err, errDemoChecked) {
 		err = nil
 	}
 	return err

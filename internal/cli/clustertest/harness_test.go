@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -41,9 +42,18 @@ type reply struct {
 // do makes one call.
 func (f *front) do(method, target, ctype string, body []byte) reply {
 	f.t.Helper()
+	return f.doWith(method, target, ctype, body, nil)
+}
+
+// doWith makes one call with headers.
+func (f *front) doWith(method, target, ctype string, body []byte, headers map[string]string) reply {
+	f.t.Helper()
 	r := httptest.NewRequestWithContext(f.t.Context(), method, target, bytes.NewReader(body))
 	if ctype != "" {
 		r.Header.Set("Content-Type", ctype)
+	}
+	for k, v := range headers {
+		r.Header.Set(k, v)
 	}
 	w := httptest.NewRecorder()
 	f.handler.ServeHTTP(w, r)
@@ -177,6 +187,14 @@ func (c *cluster) coordinate(shards int, rule placement.Rule, cfg coordinator.Co
 type borrowed struct{ leaf.Member }
 
 func (borrowed) Close() error { return nil }
+
+// testRand is a source of chance whose seed is in the log of the test.
+func testRand(t testing.TB) *rand.Rand {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 3))
+}
 
 // target is a path with parameters.
 func target(path string, params url.Values) string {

@@ -16,29 +16,35 @@ import (
 	"time"
 )
 
-// builtIn is the folder that Build made; empty before.
-var builtIn string
+// builtIn are the folders that Build and BuildPlain made.
+var builtIn []string
 
 // Build makes the binary once, with the race detector, and returns its path. Main removes it.
-var Build = sync.OnceValues(func() (string, error) {
+var Build = sync.OnceValues(func() (string, error) { return build("-race") })
+
+// BuildPlain makes the binary once as it is delivered, for tests with many processes. Main removes it.
+var BuildPlain = sync.OnceValues(func() (string, error) { return build() })
+
+func build(flags ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "weft-proctest-")
 	if err != nil {
 		return "", err
 	}
-	builtIn = dir
+	builtIn = append(builtIn, dir)
 	bin := filepath.Join(dir, "weft")
-	out, err := exec.Command("go", "build", "-race", "-o", bin, "github.com/weft-search/weft/cmd/weft").CombinedOutput()
+	args := append(append([]string{"build"}, flags...), "-o", bin, "github.com/weft-search/weft/cmd/weft")
+	out, err := exec.Command("go", args...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build weft: %w\n%s", err, out)
 	}
 	return bin, nil
-})
+}
 
-// Main is TestMain of a package that uses Build.
+// Main is TestMain of a package that uses Build or BuildPlain, one after the other.
 func Main(m *testing.M) {
 	code := m.Run()
-	if builtIn != "" {
-		if err := os.RemoveAll(builtIn); err != nil {
+	for _, dir := range builtIn {
+		if err := os.RemoveAll(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -92,10 +98,16 @@ func Start(listeners int, args ...string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{Cmd: exec.Command(bin, args...), Stderr: &Tail{}, Exited: make(chan struct{})}
-	p.Cmd.Stderr = p.Stderr
+	cmd := exec.Command(bin, args...)
 	// A race ends the process at once, and with an exit code of its own.
-	p.Cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
+	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
+	return StartCommand(listeners, cmd)
+}
+
+// StartCommand is Start of a command that becomes weft.
+func StartCommand(listeners int, cmd *exec.Cmd) (*Process, error) {
+	p := &Process{Cmd: cmd, Stderr: &Tail{}, Exited: make(chan struct{})}
+	p.Cmd.Stderr = p.Stderr
 	stdout, err := p.Cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
