@@ -12,9 +12,11 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	gocmp "github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
@@ -84,7 +86,8 @@ type pair struct {
 	member   leaf.Member
 	searcher *search.Searcher
 	rng      *rand.Rand
-	docs     []string // ids that were written
+	held     int // answers so far
+	known    map[string]*schema.Schema
 }
 
 var limits = api.SearchLimits{Hits: 10_000, Timeout: 10 * time.Minute}
@@ -92,7 +95,7 @@ var limits = api.SearchLimits{Hits: 10_000, Timeout: 10 * time.Minute}
 // newPair makes a cluster of so many shards; of none it is the node itself, without anything between.
 func newPair(t testing.TB, shards int, seed uint64) *pair {
 	t.Helper()
-	p := &pair{t: t, whole: newServer(t), rng: rand.New(rand.NewPCG(seed, 7))}
+	p := &pair{t: t, known: map[string]*schema.Schema{}, whole: newServer(t), rng: rand.New(rand.NewPCG(seed, 7))}
 	if shards == 0 {
 		p.member = p.whole.Leaf()
 		t.Cleanup(func() { closed(t, p.member) })
@@ -186,15 +189,19 @@ func (r reader) Export(ctx context.Context, q *leaf.ExportRequest, each func(lea
 	return r.r.Export(ctx, q, each)
 }
 
-// schemas asks the node with all documents.
-func (p *pair) schemas(ctx context.Context, index string, _ bool) (*schema.Schema, error) {
+// schemas asks the node with all documents, and remembers what it says.
+func (p *pair) schemas(ctx context.Context, index string, fresh bool) (*schema.Schema, error) {
+	if sch := p.known[index]; sch != nil && !fresh {
+		return sch, nil
+	}
 	l := p.whole.Leaf()
 	defer closed(p.t, l)
 	info, err := l.Info(ctx, &leaf.InfoRequest{Index: index})
 	if err != nil {
 		return nil, err
 	}
-	return schema.ParseSDL(info.Index.Schema, text.Check)
+	p.known[index], err = schema.ParseSDL(info.Index.Schema, text.Check)
+	return p.known[index], err
 }
 
 // all are all nodes.
@@ -203,6 +210,7 @@ func (p *pair) all() []*server { return append([]*server{p.whole}, p.shards...) 
 // declare makes an index everywhere.
 func (p *pair) declare(name, sdl string) {
 	p.t.Helper()
+	delete(p.known, name)
 	for _, s := range p.all() {
 		s.must(http.MethodPut, "/indexes/"+name, "text/plain", sdl)
 	}
@@ -276,6 +284,7 @@ func (p *pair) compare(method, target, body string) map[string]any {
 	}
 	status, want := p.whole.do(method, target, ctype, body)
 	gotStatus, got := p.searches(method, target, body)
+	p.hold(gotStatus, got)
 	a, b := p.tidy(want), p.tidy(got)
 	if d := gocmp.Diff(a, b); d != "" || status != gotStatus {
 		p.t.Fatalf("%s %.300s %.1000s: status %d, node %d\n(-node +cluster) %s", method, target, body, gotStatus, status, d)
@@ -314,6 +323,37 @@ func (p *pair) tidy(b []byte) map[string]any {
 		}
 	}
 	return m
+}
+
+// document is what replies have to fit.
+var document = sync.OnceValue(func() *openapi3.T {
+	doc, err := openapi3.NewLoader().LoadFromData(api.OpenAPI)
+	if err != nil {
+		panic(err)
+	}
+	return doc
+})
+
+// hold holds one in some answers of the cluster against the document.
+func (p *pair) hold(status int, b []byte) {
+	p.t.Helper()
+	if p.held++; p.held%11 != 1 {
+		return
+	}
+	name := "SearchReply"
+	if status != http.StatusOK {
+		name = "Problem"
+	}
+	var m map[string]any
+	if err := json.Unmarshal(b, &m); err != nil {
+		p.t.Fatal(err)
+	}
+	if status != http.StatusOK {
+		m["request_id"] = "1" // the front says which
+	}
+	if err := document().Components.Schemas[name].Value.VisitJSON(any(m), openapi3.EnableJSONSchema2020()); err != nil {
+		p.t.Errorf("%.500s does not fit the document: %v", b, err)
+	}
 }
 
 func (p *pair) post(body map[string]any) map[string]any {
