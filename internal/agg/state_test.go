@@ -782,3 +782,54 @@ func TestCollectionsAreCharged(t *testing.T) {
 		}
 	}
 }
+
+// TestListsThatTravelTogetherComeApart: two lists in one state under other names are answered like each alone.
+func TestListsThatTravelTogetherComeApart(t *testing.T) {
+	docs := ints(3, 5, 5, 8)
+	lists := []string{"top:terms(t,1),s:stats(i)", `{"h":{"kind":"histogram","field":"f.x","interval":2,"aggs":{"x":{"kind":"stats","field":"i"}}}}`}
+	var together []Spec
+	for i, text := range lists {
+		for k, s := range specsOf(t, text) {
+			s.Name = fmt.Sprint("n", i, k)
+			together = append(together, s)
+		}
+	}
+	p := bindTest(t, together, Options{})
+	sum := p.NewState()
+	if err := sum.Collect(context.Background(), newLeaf(docs, true, p), nil, true); err != nil {
+		t.Fatal(err)
+	}
+	from := 0
+	for _, text := range lists {
+		own := bindTest(t, specsOf(t, text), Options{})
+		got, err := own.Adopt(sum, from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := run1(t, text, docs, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(answerOf(got)) != string(answerOf(want)) || got.Bytes() == 0 || got.Bytes() != want.Bytes() {
+			t.Errorf("%s: %s with %d bytes, alone %s with %d", text, answerOf(got), got.Bytes(), answerOf(want), want.Bytes())
+		}
+		if _, err := own.Adopt(sum, from+1); err == nil {
+			t.Errorf("%s: taken from place %d", text, from+1)
+		}
+		var e *SpecError
+		if _, err := bindTest(t, specsOf(t, text), Options{StateBytes: 1}).Adopt(sum, from); !errors.As(err, &e) || e.Code != CodeLimit {
+			t.Errorf("%s: beyond its limit: %v", text, err)
+		}
+		from += len(own.nodes)
+	}
+	other := testSchema()
+	other.Fields[fI].Type = schema.F64
+	wrong, err := Bind(specsOf(t, "s:stats(i)"), other, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e *SpecError
+	if _, err := wrong.Adopt(sum, 1); !errors.As(err, &e) || e.Code != CodeMismatch {
+		t.Errorf("of another type: %v", err)
+	}
+}
