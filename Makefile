@@ -2,7 +2,7 @@
 GO ?= go
 TEST_TIMEOUT ?= 20m
 
-.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-check quality tail crash check clean
+.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-check quality tail crash check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
@@ -67,6 +67,12 @@ bench-vectors: ## exact and graph search over 100,000 vectors beside a Go peer (
 
 bench-kernels: ## distance kernels beside other Go kernels and the memory's bandwidth
 	cd bench && $(GO) run ./kernels
+
+bench-cluster: ## a broker over three shards beside one node, real processes in turns (about twenty minutes, most of them loads)
+	cd bench && $(GO) run ./cluster
+
+bench-cluster-large: ## ten million small documents over eight shards: memory, load, latencies (about half an hour, 10 GB of disk)
+	cd bench && $(GO) run ./cluster -large
 
 quality: ## nDCG@10 and MAP on Cranfield; recall@10 of graphs on real vectors
 	$(GO) test -count=1 -v -run TestRankingQuality ./internal/shard
