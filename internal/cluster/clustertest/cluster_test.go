@@ -88,6 +88,7 @@ type pair struct {
 	rng      *rand.Rand
 	held     int // answers so far
 	known    map[string]*schema.Schema
+	leaves   map[string]leaf.Member // by address
 }
 
 var limits = api.SearchLimits{Hits: 10_000, Timeout: 10 * time.Minute}
@@ -114,7 +115,7 @@ func newPair(t testing.TB, shards int, seed uint64) *pair {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.place = state.Visible()
+		p.place, p.leaves = state.Visible(), leaves
 		r, err := read.New(fixed{state}, read.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -820,6 +821,48 @@ func TestLocalStatistics(t *testing.T) {
 	for _, params := range []string{"index=m&q=*", "index=m&q=n:>0", "index=m&sort=n&filter=tag:t1", "index=m&q=warp&limit=0&facets=tag"} {
 		if m := p.get(params); m["approximate"] != nil {
 			t.Errorf("%s: %v", params, m["approximate"])
+		}
+	}
+}
+
+// TestAShardThatIsGone: the others answer, and the reply says of how much it speaks.
+func TestAShardThatIsGone(t *testing.T) {
+	p := newPair(t, 3, 12)
+	p.fill(120)
+	const q = "/search?index=m&q=warp+weft&dfs=true&limit=100&facets=tag"
+	_, b := p.searches(http.MethodGet, q, "")
+	whole := decode(t, b)
+	closed(t, p.leaves["shard1"])
+	for range 2 {
+		status, b := p.searches(http.MethodGet, q, "")
+		m := decode(t, b)
+		p.held = 0
+		p.hold(status, b)
+		cover := m["coverage"].(map[string]any)
+		if status != http.StatusOK || m["dfs"] != false || cover["complete"] != false || cover["docs_total"] != whole["coverage"].(map[string]any)["docs_total"] || cover["docs_covered"] == cover["docs_total"] {
+			t.Fatalf("%d %s", status, b)
+		}
+		if fmt.Sprint(m["shards"].(map[string]any)["failed_addresses"]) != "[shard1]" || fmt.Sprint(m["agg_failed_addresses"]) != "[shard1]" || m["total_relation"] != "gte" || fmt.Sprint(m["approximate"]) != "[statistics]" {
+			t.Fatalf("%s", b)
+		}
+		for _, h := range m["hits"].([]any) {
+			if id := h.(map[string]any)["id"].(string); p.place.Shard(id) == 1 {
+				t.Errorf("%s came from a shard that is gone", id)
+			}
+		}
+	}
+	for _, more := range []string{"&allow_partial=false", "&min_coverage=0.99"} {
+		status, b := p.searches(http.MethodGet, q+more, "")
+		p.held = 0
+		p.hold(status, b)
+		if m := decode(t, b); status != http.StatusServiceUnavailable || m["code"] != string(api.Incomplete) || m["shards"] == nil || m["coverage"] == nil {
+			t.Errorf("%s: %d %s", more, status, b)
+		}
+	}
+	for i := range 120 {
+		id := fmt.Sprintf("d%03d", i)
+		if _, prob := p.searcher.Get(t.Context(), "m", id); p.place.Shard(id) == 1 && (prob == nil || prob.Code != api.GroupUnavailable) {
+			t.Errorf("%s: %+v", id, prob)
 		}
 	}
 }

@@ -21,7 +21,6 @@ import (
 
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
-	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/cluster/hints"
 	"github.com/weft-search/weft/internal/cluster/jobs"
 	"github.com/weft-search/weft/internal/cluster/members"
@@ -259,8 +258,8 @@ func (c *Coordinator) problem(ctx context.Context, err error) *api.Problem {
 
 func (c *Coordinator) resolveMetrics() {
 	m := c.cfg.Metrics
-	c.stages = make(map[string]obs.Histogram, len(bound.Stages()))
-	for _, s := range bound.Stages() {
+	c.stages = make(map[string]obs.Histogram, len(search.Stages()))
+	for _, s := range search.Stages() {
 		c.stages[s] = m.Stage(s)
 	}
 	for name, gate := range map[string]*admit.Gate{"searches": c.searches, "writes": c.writes, "bulks": c.bulks, "scans": c.scans} {

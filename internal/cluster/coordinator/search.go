@@ -12,7 +12,7 @@ import (
 )
 
 func (c *Coordinator) searchLimits() api.SearchLimits {
-	return api.SearchLimits{Hits: c.cfg.Limits.Hits, Timeout: c.cfg.Limits.SearchTimeout}
+	return api.SearchLimits{Hits: c.cfg.Limits.Hits, Timeout: c.cfg.Limits.SearchTimeout, Pool: c.cfg.Pool}
 }
 
 func (c *Coordinator) search(call *front.Call) *api.Problem {
