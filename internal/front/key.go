@@ -2,6 +2,7 @@ package front
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/weft-search/weft/internal/api"
 )
@@ -18,20 +19,11 @@ func (c *Call) IdempotencyKey() (string, *api.Problem) {
 	if len(values) == 0 {
 		return "", nil
 	}
-	bad := func(what string) (string, *api.Problem) {
-		return "", api.NewProblem(api.InvalidParameter, KeyHeader+": "+what).On(KeyHeader).Within(maxKey)
-	}
 	key := values[0]
-	if len(values) > 1 {
-		return bad("it is given more than once")
-	}
-	if key == "" || len(key) > maxKey {
-		return bad(fmt.Sprintf("it has 1 to %d characters", maxKey))
-	}
-	for i := range len(key) {
-		if key[i] < ' ' || key[i] > '~' {
-			return bad("it has printable characters of ASCII only")
-		}
+	printable := func(r rune) bool { return r >= ' ' && r <= '~' }
+	if len(values) > 1 || key == "" || len(key) > maxKey || strings.ContainsFunc(key, func(r rune) bool { return !printable(r) }) {
+		return "", api.NewProblem(api.InvalidParameter, fmt.Sprintf("%s: it is given once, with 1 to %d printable ASCII characters", KeyHeader, maxKey)).
+			On(KeyHeader).Within(maxKey)
 	}
 	return key, nil
 }

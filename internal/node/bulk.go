@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/weft-search/weft/internal/admit"
@@ -32,7 +31,7 @@ func (n *Node) bulk(c *front.Call) *api.Problem {
 	if _, prob := c.Wants(front.BulkTypes...); prob != nil {
 		return prob
 	}
-	key, prob := loadKey(c.Request().Header)
+	key, prob := c.IdempotencyKey()
 	if prob != nil {
 		return prob
 	}
@@ -61,24 +60,6 @@ func (n *Node) bulk(c *front.Call) *api.Problem {
 		status = http.StatusMultiStatus
 	}
 	return c.JSON(status, load.reply.AppendJSON(nil))
-}
-
-// idempotencyKey is the header that names a load.
-const idempotencyKey = "Idempotency-Key"
-
-// loadKey is the key of a load, empty if it has none.
-func loadKey(h http.Header) (string, *api.Problem) {
-	given := h.Values(idempotencyKey)
-	if len(given) == 0 {
-		return "", nil
-	}
-	key := given[0]
-	printable := func(r rune) bool { return r >= ' ' && r <= '~' }
-	if len(given) > 1 || key == "" || len(key) > leaf.MaxBulkKey || strings.ContainsFunc(key, func(r rune) bool { return !printable(r) }) {
-		return "", api.NewProblem(api.InvalidParameter, fmt.Sprintf("%s: it is given once, with 1 to %d printable ASCII characters", idempotencyKey, leaf.MaxBulkKey)).
-			On(idempotencyKey).Within(leaf.MaxBulkKey)
-	}
-	return key, nil
 }
 
 // load runs a load that has its place. open gives the stream, whose reads have to fail when their context ends, and what is to be

@@ -20,6 +20,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/vfs"
@@ -468,7 +469,7 @@ func TestBulkUnderWayIsRefused(t *testing.T) {
 	if p := wantProblem(t, "a second load", err, api.LoadUnderWay); p.RetryAfterMS == 0 {
 		t.Error("it does not say when to try again")
 	}
-	h := http.Header{"Content-Type": {"application/x-ndjson"}, idempotencyKey: {"k"}}
+	h := http.Header{"Content-Type": {"application/x-ndjson"}, front.KeyHeader: {"k"}}
 	s.sendHeader("POST", "/index/bulk?index=x", h, `{"id":"b"}`).problem(http.StatusConflict, api.LoadUnderWay)
 	if err := sender.Close(); err != nil {
 		t.Fatal(err)
@@ -491,7 +492,7 @@ func TestIdempotencyKeyOverHTTP(t *testing.T) {
 	send := func(body string, keys ...string) *answer {
 		h := http.Header{"Content-Type": {"application/x-ndjson"}}
 		for _, k := range keys {
-			h.Add(idempotencyKey, k)
+			h.Add(front.KeyHeader, k)
 		}
 		return s.sendHeader("POST", "/index/bulk?index=x", h, body)
 	}
@@ -507,7 +508,7 @@ func TestIdempotencyKeyOverHTTP(t *testing.T) {
 		"empty": {""}, "two": {"a", "b"}, "long": {strings.Repeat("k", leaf.MaxBulkKey+1)}, "a tab": {"a\tb"}, "not ASCII": {"é"},
 	} {
 		m := send("{\"id\":\"c\"}", keys...).problem(http.StatusBadRequest, api.InvalidParameter)
-		if m["field"] != idempotencyKey {
+		if m["field"] != front.KeyHeader {
 			t.Errorf("%s: %v", name, m)
 		}
 	}

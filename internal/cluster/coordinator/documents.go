@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/write"
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/text"
@@ -85,7 +86,7 @@ func (c *Coordinator) bulk(call *front.Call) *api.Problem {
 	defer func() { call.Leave(place) }()
 	src, stop := call.Timed(call.Context())
 	defer stop()
-	reply, err := c.leaf.Bulk(call.Context(), &leaf.BulkRequest{Index: name, Key: key}, src)
+	reply, err := c.write.Load(call.Context(), &leaf.BulkRequest{Index: name, Key: key}, src, write.LoadOptions{Whole: true})
 	if err != nil {
 		return call.Long(c.problem(call.Context(), err))
 	}

@@ -79,11 +79,15 @@ func (l *clusterLeaf) KNN(ctx context.Context, req *leaf.KNNRequest) (*leaf.KNNR
 }
 
 func (l *clusterLeaf) IDs(ctx context.Context, req *leaf.IDsRequest, page func(ids []string) error) (*leaf.IDsReply, error) {
-	return through(ctx, l, req.Epoch, req, func(ctx context.Context, req *leaf.IDsRequest) (*leaf.IDsReply, error) { return l.r.IDs(ctx, req, page) })
+	return through(ctx, l, req.Epoch, req, func(ctx context.Context, req *leaf.IDsRequest) (*leaf.IDsReply, error) {
+		return l.r.IDs(ctx, req, page)
+	})
 }
 
 func (l *clusterLeaf) Export(ctx context.Context, req *leaf.ExportRequest, each func(doc leaf.ExportedDoc) error) (*leaf.ExportReply, error) {
-	return through(ctx, l, req.Epoch, req, func(ctx context.Context, req *leaf.ExportRequest) (*leaf.ExportReply, error) { return l.r.Export(ctx, req, each) })
+	return through(ctx, l, req.Epoch, req, func(ctx context.Context, req *leaf.ExportRequest) (*leaf.ExportReply, error) {
+		return l.r.Export(ctx, req, each)
+	})
 }
 
 func (l *clusterLeaf) Has(ctx context.Context, req *leaf.HasRequest) (*leaf.HasReply, error) {
@@ -123,7 +127,9 @@ func (l *clusterLeaf) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.
 }
 
 func (l *clusterLeaf) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Reader) (*leaf.BulkReply, error) {
-	return through(ctx, l, req.Epoch, req, func(ctx context.Context, req *leaf.BulkRequest) (*leaf.BulkReply, error) { return l.w.Bulk(ctx, req, body) })
+	return through(ctx, l, req.Epoch, req, func(ctx context.Context, req *leaf.BulkRequest) (*leaf.BulkReply, error) {
+		return l.w.Bulk(ctx, req, body)
+	})
 }
 
 func (l *clusterLeaf) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.SyncReply, error) {
@@ -138,7 +144,9 @@ func (l *clusterLeaf) Place(_ context.Context, req *leaf.PlaceRequest) (*leaf.Pl
 	return l.c.above.reply(l.c.id), nil
 }
 
-func (l *clusterLeaf) Placed(context.Context) (*leaf.PlaceReply, error) { return l.c.above.reply(l.c.id), nil }
+func (l *clusterLeaf) Placed(context.Context) (*leaf.PlaceReply, error) {
+	return l.c.above.reply(l.c.id), nil
+}
 
 // Close ends nothing: the coordinator owns what the leaf reads from.
 func (l *clusterLeaf) Close() error { return nil }
