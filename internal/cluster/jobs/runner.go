@@ -2,12 +2,20 @@ package jobs
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/cluster/hints"
 	"github.com/weft-search/weft/internal/cluster/members"
+	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/store"
 	"github.com/weft-search/weft/internal/topology/shardmap"
@@ -16,77 +24,797 @@ import (
 
 // Cluster gives the state of the cluster and changes its map. A *members.Cluster is one.
 type Cluster interface {
+	// State is the state of the moment; nil while there is none.
 	State() *members.State
-	Stale(ctx context.Context, seen *members.State) (*members.State, error)
+	// Change gives fn the map that is agreed on, which is in force then, and puts the one that fn makes of it in its place and in
+	// force. An error of fn is returned and changes nothing.
 	Change(ctx context.Context, fn func(m *shardmap.Map) (*shardmap.Map, error)) (*members.State, error)
 }
 
-// Options of a Runner. The zero value keeps jobs in memory and does nothing by itself.
+// Options of a Runner. The zero value keeps jobs in memory and does nothing that nobody asked for.
 type Options struct {
-	// Store is where the coordinators of a cluster keep their jobs together. Nil: they are in Dir.
+	// Store is where the coordinators of a cluster keep their jobs together. Nil: they are in Dir. The Runner does not own it.
 	Store store.Store
 	// Dir is the folder for the jobs of one coordinator alone, which is locked while the Runner is open. Empty: they are in memory.
 	Dir string
 	FS  vfs.FS // of Dir; nil: the operating system's
 
-	Hints *hints.Queue // what members have missed; nil: nothing is kept
-	// DocsPerSec and BytesPerSec bound what jobs copy. Zero: no limit.
+	// Hints are what members have missed; nil: nothing is kept. The Runner does not own it.
+	Hints *hints.Queue
+	// DocsPerSec and BytesPerSec bound what is copied and deleted. Zero: no limit.
 	DocsPerSec, BytesPerSec int
 	// RepairEvery is about how often the members of groups are compared in the background. Zero or below: never.
 	RepairEvery time.Duration
-	Log         *slog.Logger // nil: nothing is logged
-	Metrics     *obs.Metrics // nil: nothing is counted
+	// Patience is how long a caller waits for a job that waits for members. Default: 15 s.
+	Patience time.Duration
+	Log      *slog.Logger // nil: nothing is logged
+	Metrics  *obs.Metrics // nil: nothing is published
 }
 
-// Runner does the jobs of a cluster.
+// Times of the loop.
+const (
+	lookEvery     = time.Second      // how often the ledger of one coordinator alone is looked at
+	lookOften     = 4 * time.Second  // and one that several share
+	beatEvery     = 2 * time.Second  // how often who does a job says that it lives, and writes down how far it is
+	leaseTime     = 15 * time.Second // without a beat, others take over
+	adoptAfter    = time.Minute      // a move whose job is not known, where others may have ledgers of their own
+	lastWordTime  = 2 * time.Second  // of Close, to give the lease back
+	leastBackoff  = 100 * time.Millisecond
+	mostBackoff   = 10 * time.Second
+	awaitEvery    = time.Second
+	defPatience   = 15 * time.Second
+	storeCallTime = 10 * time.Second
+)
+
+// Causes of the end of a job's context.
+var (
+	errLeaseLost = errors.New("another coordinator does the job by now")
+	errPaused    = errors.New("the job was paused")
+	errAsked     = errors.New("the job was asked to end")
+	errCancelled = errors.New("the job was cancelled")
+	errYield     = errors.New("a job is waiting")
+)
+
+// failure ends a job for good.
+type failure struct{ reason string }
+
+func (f *failure) Error() string { return f.reason }
+
+// counters count what was compared and put right, by jobs and without them.
+type counters struct{ compared, differing, copied, removed, held, replayed atomic.Uint64 }
+
+// Runner does the jobs of a cluster. It is safe for concurrent use.
 type Runner struct {
-	c Cluster
-	o Options
+	c      Cluster
+	o      Options
+	log    *slog.Logger
+	id     string // of this Runner, in leases
+	ledger ledger
+	alone  bool          // nobody else writes the ledger
+	folder *store.Folder // nil: there is none
+	pace   *pacer
+	count  counters
+
+	ctx     context.Context // ends with Close
+	cancel  context.CancelCauseFunc
+	loops   sync.WaitGroup
+	wake    chan struct{} // asks the loop to look at the ledger
+	once    sync.Once
+	onceEnd sync.Once
+	endErr  error
+
+	behind behindCache
+
+	mu      sync.Mutex
+	current *running      // the job under way; nil: none
+	changed chan struct{} // closed and replaced when something has become of a job
 }
 
-// New returns a Runner that does nothing yet. Close must be called.
-func New(c Cluster, o Options) (*Runner, error) { return &Runner{c: c, o: o}, nil }
+// New returns a Runner. Close must be called.
+func New(c Cluster, o Options) (*Runner, error) {
+	if c == nil {
+		return nil, errors.New("jobs: there is no cluster")
+	}
+	if o.Log == nil {
+		o.Log = obs.Discard()
+	}
+	if o.Patience <= 0 {
+		o.Patience = defPatience
+	}
+	r := &Runner{
+		c: c, o: o, log: o.Log, id: strings.ToLower(rand.Text()), pace: newPacer(o.DocsPerSec, o.BytesPerSec),
+		wake: make(chan struct{}, 1), changed: make(chan struct{}), alone: o.Store == nil,
+	}
+	switch {
+	case o.Store != nil:
+		r.ledger.s = o.Store
+	case o.Dir != "":
+		f, err := store.OpenFolder(o.Dir, store.FolderOptions{FS: o.FS})
+		if err != nil {
+			return nil, fmt.Errorf("open the folder of jobs: %w", err)
+		}
+		r.folder, r.ledger.s = f, f
+	default:
+		r.ledger.s = store.NewMemory(nil)
+	}
+	r.ctx, r.cancel = context.WithCancelCause(context.Background())
+	r.publish()
+	return r, nil
+}
 
-// Start begins to do what there is to do.
-func (r *Runner) Start() {}
+func (r *Runner) publish() {
+	m := r.o.Metrics
+	if m == nil {
+		return
+	}
+	for _, c := range []struct {
+		name, help string
+		n          *atomic.Uint64
+	}{
+		{"weft_cluster_repair_ranges_total", "Ranges of documents that were compared between members.", &r.count.compared},
+		{"weft_cluster_repair_differing_total", "Ranges that differed.", &r.count.differing},
+		{"weft_cluster_repair_copied_total", "Documents that were put at a member by a job, a comparison or a replay.", &r.count.copied},
+		{"weft_cluster_repair_removed_total", "Documents that were deleted at a member likewise.", &r.count.removed},
+		{"weft_cluster_repair_held_total", "Comparisons in the background that changed nothing because a primary looks as if it had lost its documents.", &r.count.held},
+		{"weft_cluster_hints_replayed_total", "Documents that members had missed and that were looked at again.", &r.count.replayed},
+	} {
+		m.CounterFunc(c.name, c.help, func() float64 { return float64(c.n.Load()) })
+	}
+}
 
-// Close leaves a running job so that it can be gone on with, and waits for what is under way.
-func (r *Runner) Close() error { return nil }
+// Start begins to do what there is to do, also what was left by others.
+func (r *Runner) Start() {
+	r.once.Do(func() {
+		r.loops.Go(r.run)
+		if r.o.Hints != nil {
+			r.loops.Go(r.replayLoop)
+		}
+	})
+}
 
-// Behind tells whether a member has missed writes that are kept for it.
-func (r *Runner) Behind(addr string) bool {
-	if r.o.Hints == nil {
+// Close leaves a job that runs so that it can be gone on with, and waits for what is under way.
+func (r *Runner) Close() error {
+	r.onceEnd.Do(func() {
+		r.cancel(leaf.ErrClosed)
+		r.once.Do(func() {}) // no Start any more
+		r.loops.Wait()
+		if r.folder != nil {
+			r.endErr = r.folder.Close()
+		}
+	})
+	return r.endErr
+}
+
+// nudge asks the loop to look at the ledger now, and tells who waits that something has changed.
+func (r *Runner) nudge() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// lookout watches the lease of another Runner.
+type lookout struct {
+	seen  lease
+	since time.Time
+}
+
+// free tells whether the lease may be taken.
+func (r *Runner) free(l *lookout, of *lease) bool {
+	if of == nil || r.alone || of.Owner == r.id {
+		return true
+	}
+	if *of != l.seen {
+		l.seen, l.since = *of, time.Now()
 		return false
 	}
-	for _, p := range r.o.Hints.Pending() {
-		if p.Member == addr {
-			return true
+	return time.Since(l.since) >= leaseTime
+}
+
+// run does jobs until Close.
+func (r *Runner) run() {
+	var l lookout
+	began := time.Now()
+	next := began.Add(r.untilRepair()) // in the background
+	every := lookOften
+	if r.alone {
+		every = lookEvery
+	}
+	failing := ""
+	for {
+		again, err := r.look(r.ctx, &l, began, &next)
+		switch {
+		case r.ctx.Err() != nil:
+			return
+		case err == nil:
+			failing = ""
+		case err.Error() != failing:
+			failing = err.Error()
+			r.log.Warn("look for jobs", "error", err)
+		}
+		if again {
+			continue
+		}
+		t := time.NewTimer(every)
+		select {
+		case <-t.C:
+		case <-r.wake:
+		case <-r.ctx.Done():
+		}
+		t.Stop()
+	}
+}
+
+// look does the job that is to be done, if there is one and nobody else does it. again says that there may be more.
+func (r *Runner) look(ctx context.Context, l *lookout, began time.Time, next *time.Time) (again bool, err error) {
+	st := r.c.State()
+	if st == nil {
+		return false, nil
+	}
+	tctx, cancel := context.WithTimeout(ctx, storeCallTime)
+	defer cancel()
+	b, _, err := r.ledger.read(tctx)
+	if err != nil || !r.free(l, b.Lease) {
+		return false, err
+	}
+	active := b.active()
+	move := st.Map.Move
+	switch {
+	case active == nil && move != nil && b.find(move.Job) == nil && (!r.alone || time.Since(began) >= adoptAfter):
+		r.log.Warn("a move whose job is not known goes on", "job", move.Job)
+		if _, err := r.add(ctx, adopted(st.Map)); err != nil && !hasCode(err, api.JobConflict) {
+			return false, err
+		}
+		return true, nil
+	case active != nil && active.State == Running:
+		rec, err := r.seize(tctx, b.Lease)
+		if errors.Is(err, errLeaseLost) || err == nil && rec == nil {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+		r.perform(ctx, rec)
+		return true, nil
+	case active == nil && move == nil && r.o.RepairEvery > 0 && !time.Now().Before(*next):
+		*next = time.Now().Add(r.untilRepair())
+		if _, err := r.seize(tctx, b.Lease); errors.Is(err, errLeaseLost) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+		r.inBackground(ctx)
+		return true, nil
+	}
+	return false, nil
+}
+
+// adopted is the job of a move that a map knows and the ledger does not.
+func adopted(m *shardmap.Map) *record {
+	rec := newRecord(Rebalance)
+	rec.ID = m.Move.Job
+	rec.From, rec.To, rec.Stage = m.Placed, m.Move.To, stageMove
+	rec.Cancel = m.Move.To == m.Placed
+	return rec
+}
+
+func newRecord(kind Kind) *record {
+	return &record{ID: string(kind) + "-" + strings.ToLower(rand.Text()[:16]), Kind: kind, State: Running, Started: time.Now().UnixMilli()}
+}
+
+// seize takes the lease, if it still is the one that was seen, and returns the job that is to be done; nil if there is none.
+func (r *Runner) seize(ctx context.Context, was *lease) (*record, error) {
+	var rec *record
+	taken := false
+	_, err := r.ledger.update(ctx, func(b *book) error {
+		rec, taken = nil, false
+		same := b.Lease == nil && was == nil || b.Lease != nil && was != nil && *b.Lease == *was
+		if !same && (b.Lease == nil || b.Lease.Owner != r.id) {
+			return errAsItIs
+		}
+		taken = true
+		next := lease{Owner: r.id, Beat: 1}
+		if b.Lease != nil {
+			next.Beat = b.Lease.Beat + 1
+		}
+		b.Lease = &next
+		if a := b.active(); a != nil && a.State == Running {
+			one := *a
+			rec = &one
+		}
+		return nil
+	})
+	if err == nil && !taken {
+		err = errLeaseLost
+	}
+	return rec, err
+}
+
+// add puts a job into the ledger.
+func (r *Runner) add(ctx context.Context, rec *record) (string, error) {
+	if err := r.ctx.Err(); err != nil {
+		return "", context.Cause(r.ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeCallTime)
+	defer cancel()
+	tried := false
+	_, err := r.ledger.update(ctx, func(b *book) error {
+		if known := b.find(rec.ID); tried && known != nil {
+			return errAsItIs // the write before, of which nothing was heard, was made
+		}
+		tried = true
+		if a := b.active(); a != nil {
+			return api.NewProblem(api.JobConflict, fmt.Sprintf("the job %s is %s; one job is done at a time", a.ID, a.State))
+		}
+		b.Jobs = slices.DeleteFunc(b.Jobs, func(old *record) bool { return old.ID == rec.ID })
+		b.Jobs = append(b.Jobs, rec)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	r.nudge()
+	return rec.ID, nil
+}
+
+// running is a job under way. Its progress is what the ledger is given now and then.
+type running struct {
+	r    *Runner
+	id   string
+	kind Kind
+
+	// Of the goroutine of the job:
+	fenced uint64 // under the map of this epoch no write of anybody else, and none that nothing was heard of, is under way
+	fresh  bool   // nothing has been done for the job yet
+
+	mu     sync.Mutex
+	p      progress
+	cancel bool                    // it is to be given up
+	stop   context.CancelCauseFunc // ends the step under way; nil: none
+	end    context.CancelCauseFunc // ends the job
+}
+
+// note changes the progress.
+func (j *running) note(fn func(p *progress)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	fn(&j.p)
+}
+
+// snapshot is the progress as it is.
+func (j *running) snapshot() progress {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p := j.p
+	p.Groups = slices.Clone(p.Groups)
+	return p
+}
+
+// waits says what the job waits for; nil: for nothing.
+func (j *running) waits(err error) {
+	text := ""
+	if err != nil {
+		text = "waiting: " + api.ClipDetail(err.Error())
+	}
+	j.note(func(p *progress) { p.Error = text })
+}
+
+// asked tells whether the job is to be given up.
+func (j *running) asked() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.cancel
+}
+
+// ask gives the job up: what is under way ends, and what has to be undone is undone.
+func (j *running) ask() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.cancel {
+		j.cancel = true
+		if j.stop != nil {
+			j.stop(errAsked)
 		}
 	}
-	return false
 }
 
-func notReady() *api.Problem {
-	return &api.Problem{Code: api.NotReady, RetryAfterMS: 500, Detail: "the coordinator does not take jobs yet"}
+// step is a context for a part of the job that ends when the job is asked to end.
+func (j *running) step(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.stop = cancel
+	return ctx, func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.stop = nil
+		cancel(nil)
+	}
 }
 
-// Rebalance moves documents to the shards that own them, and waits for the end.
-func (r *Runner) Rebalance(context.Context, int, int) (*RebalanceReply, error) { return nil, notReady() }
+// save writes the progress down and hears what callers want. An error ends the job, or says that the ledger could not be reached.
+func (j *running) save(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, storeCallTime)
+	defer cancel()
+	var state State
+	var asked bool
+	_, err := j.r.ledger.update(ctx, func(b *book) error {
+		rec := b.find(j.id)
+		if b.Lease == nil || b.Lease.Owner != j.r.id || rec == nil || rec.ended() {
+			return errLeaseLost
+		}
+		b.Lease.Beat++
+		rec.progress = j.snapshot()
+		state, asked = rec.State, rec.Cancel
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	j.r.nudge()
+	switch {
+	case state == Paused:
+		return errPaused
+	case asked && j.kind == Repair:
+		return errCancelled
+	case asked:
+		j.ask()
+	}
+	return nil
+}
 
-// StartRebalance is Rebalance without waiting.
-func (r *Runner) StartRebalance(context.Context, int, int) (string, error) { return "", notReady() }
+// perform does a job.
+func (r *Runner) perform(ctx context.Context, rec *record) {
+	ctx, end := context.WithCancelCause(ctx)
+	j := &running{r: r, id: rec.ID, kind: rec.Kind, p: rec.progress, cancel: rec.Cancel, end: end, fresh: rec.Kind == Rebalance && rec.Stage == ""}
+	r.mu.Lock()
+	r.current = j
+	r.mu.Unlock()
+	r.log.Info("job begins", "job", j.id, "kind", j.kind)
+	var beats sync.WaitGroup
+	beats.Go(func() { r.beat(ctx, j.save, end) })
+	var err error
+	if rec.Kind == Repair {
+		err = j.repair(ctx)
+	} else {
+		err = j.rebalance(ctx)
+	}
+	end(nil)
+	beats.Wait()
+	r.mu.Lock()
+	r.current = nil
+	r.mu.Unlock()
+	r.leave(j, err)
+}
 
-// Repair makes the members of each group equal, and waits for the end.
-func (r *Runner) Repair(context.Context) (*RepairReply, error) { return nil, notReady() }
+// beat calls save now and then until the context ends. Where that tells the end, or fails for so long that others take over, it ends the
+// context.
+func (r *Runner) beat(ctx context.Context, save func(context.Context) error, end context.CancelCauseFunc) {
+	t := time.NewTicker(beatEvery)
+	defer t.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		switch err := save(ctx); {
+		case err == nil:
+			last = time.Now()
+		case errors.Is(err, errLeaseLost), errors.Is(err, errPaused), errors.Is(err, errCancelled), errors.Is(err, errYield):
+			end(err)
+			return
+		case ctx.Err() != nil:
+			return
+		case !r.alone && time.Since(last) >= leaseTime:
+			end(fmt.Errorf("%w: the ledger could not be written: %w", errLeaseLost, err))
+			return
+		}
+	}
+}
 
-// StartRepair is Repair without waiting.
-func (r *Runner) StartRepair(context.Context) (string, error) { return "", notReady() }
+// leave writes down what became of a job and gives the lease back.
+func (r *Runner) leave(j *running, err error) {
+	var state State
+	text := ""
+	failed, isFailure := errors.AsType[*failure](err)
+	switch {
+	case err == nil:
+		state = Done
+	case errors.Is(err, errCancelled):
+		state = Cancelled
+	case isFailure:
+		state, text = Failed, failed.reason
+	}
+	if state == "" {
+		r.log.Info("job is left", "job", j.id, "cause", err)
+	} else {
+		r.log.Info("job has ended", "job", j.id, "state", state, "error", text)
+	}
+	if errors.Is(err, errLeaseLost) {
+		return
+	}
+	word := func(ctx context.Context) error {
+		_, err := r.ledger.update(ctx, func(b *book) error {
+			rec := b.find(j.id)
+			if b.Lease == nil || b.Lease.Owner != r.id || rec == nil {
+				return errAsItIs
+			}
+			b.Lease = nil
+			if rec.ended() {
+				return nil
+			}
+			rec.progress = j.snapshot()
+			if state != "" {
+				rec.State, rec.Error = state, text
+			}
+			if state == Done {
+				rec.Done = rec.Total
+			}
+			return nil
+		})
+		return err
+	}
+	r.lastWord(word)
+	r.nudge()
+}
 
-// Jobs lists the jobs, the latest first.
-func (r *Runner) Jobs(context.Context) ([]Job, error) { return []Job{}, nil }
+// lastWord changes the ledger at the end of some work: again and again, and once more after Close.
+func (r *Runner) lastWord(word func(context.Context) error) {
+	for try := 1; r.ctx.Err() == nil; try++ {
+		ctx, cancel := context.WithTimeout(r.ctx, storeCallTime)
+		err := word(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		if try == 1 {
+			r.log.Warn("write down what became of a job", "error", err)
+		}
+		if pause(r.ctx, backoff(try, leastBackoff, mostBackoff)) != nil {
+			break
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), lastWordTime)
+	defer cancel()
+	if err := word(ctx); err != nil {
+		r.log.Warn("write down what became of a job", "error", err)
+	}
+}
 
-// Job returns one job.
-func (r *Runner) Job(context.Context, string) (Job, error) { return Job{}, notReady() }
+// Jobs lists the jobs that are known, the latest first.
+func (r *Runner) Jobs(ctx context.Context) ([]Job, error) {
+	b, err := r.book(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Job, 0, len(b.Jobs))
+	for _, rec := range slices.Backward(b.Jobs) {
+		out = append(out, r.shown(rec))
+	}
+	return out, nil
+}
 
-// Act changes the state of a job.
-func (r *Runner) Act(context.Context, string, string) (Job, error) { return Job{}, notReady() }
+// Job returns one job; api.JobNotFound if there is none with the id.
+func (r *Runner) Job(ctx context.Context, id string) (Job, error) {
+	rec, err := r.record(ctx, id)
+	if err != nil {
+		return Job{}, err
+	}
+	return r.shown(rec), nil
+}
+
+// shown is a job with what is known here and not in the ledger yet.
+func (r *Runner) shown(rec *record) Job {
+	out := rec.job()
+	r.mu.Lock()
+	j := r.current
+	r.mu.Unlock()
+	if j != nil && j.id == rec.ID && !rec.ended() {
+		p := j.snapshot()
+		out.Done, out.Total, out.Error = p.Done, p.Total, p.Error
+	}
+	return out
+}
+
+func (r *Runner) book(ctx context.Context) (*book, error) {
+	if r.ctx.Err() != nil {
+		return nil, context.Cause(r.ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeCallTime)
+	defer cancel()
+	b, _, err := r.ledger.read(ctx)
+	return b, err
+}
+
+func (r *Runner) record(ctx context.Context, id string) (*record, error) {
+	b, err := r.book(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if rec := b.find(id); rec != nil {
+		return rec, nil
+	}
+	return nil, noJob(id)
+}
+
+func noJob(id string) *api.Problem {
+	return api.NewProblem(api.JobNotFound, fmt.Sprintf("there is no job %q", api.Clip(id)))
+}
+
+// Actions on a job.
+const (
+	actionPause  = "pause"
+	actionResume = "resume"
+	actionCancel = "cancel"
+)
+
+// Act pauses, resumes or cancels a job. Cancelling a rebalance takes a while: copies that were made are deleted. After its cutover it
+// cannot be cancelled. What does not fit the job is api.JobConflict.
+func (r *Runner) Act(ctx context.Context, id, action string) (Job, error) {
+	if action != actionPause && action != actionResume && action != actionCancel {
+		return Job{}, api.NewProblem(api.InvalidParameter, "action: it is pause, resume or cancel").On("action")
+	}
+	if r.ctx.Err() != nil {
+		return Job{}, context.Cause(r.ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeCallTime)
+	defer cancel()
+	b, err := r.ledger.update(ctx, func(b *book) error {
+		rec := b.find(id)
+		switch {
+		case rec == nil:
+			return noJob(id)
+		case rec.ended():
+			return api.NewProblem(api.JobConflict, fmt.Sprintf("the job has ended: it is %s", rec.State))
+		case action == actionPause:
+			rec.State = Paused
+		case action == actionResume:
+			rec.State = Running
+		case rec.Kind == Repair:
+			rec.State = Cancelled
+		default:
+			if s := r.c.State(); s != nil && s.Map.Move != nil && s.Map.Move.Job == id && cutOver(s.Map) {
+				return api.NewProblem(api.JobConflict, "the documents are moved, and only what they left behind is deleted yet: that can be paused, and not cancelled")
+			}
+			rec.State, rec.Cancel = Running, true
+		}
+		return nil
+	})
+	if err != nil {
+		return Job{}, err
+	}
+	rec := b.find(id)
+	r.mu.Lock()
+	j := r.current
+	r.mu.Unlock()
+	if j != nil && j.id == id {
+		switch {
+		case rec.State == Paused:
+			j.end(errPaused)
+		case rec.State == Cancelled:
+			j.end(errCancelled)
+		case rec.Cancel:
+			j.ask()
+		}
+	}
+	r.nudge()
+	return r.shown(rec), nil
+}
+
+// cutOver tells whether the map has a move that readers go by already.
+func cutOver(m *shardmap.Map) bool {
+	return m.Move != nil && m.Move.Phase == shardmap.Cleaning && m.Move.To != m.Placed
+}
+
+// StartRebalance begins to move documents from a placement over from groups to one over to groups, and returns the job. Where they are
+// placed so already, documents that stand on groups that do not own them are put in order; a second run finds none. A move that nobody
+// does is gone on with.
+func (r *Runner) StartRebalance(ctx context.Context, from, to int) (string, error) {
+	st := r.c.State()
+	if st == nil {
+		return "", members.ErrNotReady
+	}
+	m := st.Map
+	switch {
+	case to < 1 || to > len(m.Groups):
+		return "", api.NewProblem(api.InvalidParameter, fmt.Sprintf("to: there are %d groups", len(m.Groups))).On("to")
+	case m.Move != nil && m.Move.To == to:
+		return r.add(ctx, adopted(m))
+	case m.Move != nil:
+		return "", api.NewProblem(api.JobConflict, fmt.Sprintf("the job %s moves documents to %d groups", m.Move.Job, m.Move.To))
+	case m.Placed != to && m.Placed != from:
+		return "", api.NewProblem(api.InvalidParameter, fmt.Sprintf("from: documents are placed over %d groups", m.Placed)).On("from")
+	}
+	rec := newRecord(Rebalance)
+	rec.From, rec.To = m.Placed, to
+	return r.add(ctx, rec)
+}
+
+// Rebalance is StartRebalance, and waits until the job has ended, was paused, or has waited for members for Options.Patience. In the last
+// case, and where it failed, the reply is not OK; the job goes on, if it has not ended.
+func (r *Runner) Rebalance(ctx context.Context, from, to int) (*RebalanceReply, error) {
+	id, err := r.StartRebalance(ctx, from, to)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := r.await(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := &RebalanceReply{OK: rec.State == Done && rec.Deferred == 0, Moved: rec.Moved, Deferred: rec.Deferred, MissingAtSource: rec.Missing, Job: id}
+	if !rec.ended() {
+		out.Deferred += r.unmoved(ctx, rec)
+	}
+	return out, nil
+}
+
+// StartRepair begins to make the members of each group equal to its first, and returns the job.
+func (r *Runner) StartRepair(ctx context.Context) (string, error) {
+	if r.c.State() == nil {
+		return "", members.ErrNotReady
+	}
+	return r.add(ctx, newRecord(Repair))
+}
+
+// Repair is StartRepair, and waits until the job has ended or was paused.
+func (r *Runner) Repair(ctx context.Context) (*RepairReply, error) {
+	id, err := r.StartRepair(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := r.await(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := &RepairReply{OK: rec.State == Done && !rec.Failed, Deferred: rec.Deferred, FailedAddresses: []string{}, Groups: rec.Groups}
+	if out.Groups == nil {
+		out.Groups = []GroupRepair{}
+	}
+	for i := range out.Groups {
+		out.Copied += out.Groups[i].Copied
+		out.Removed += out.Groups[i].Removed
+		out.FailedAddresses = append(out.FailedAddresses, out.Groups[i].Failed...)
+	}
+	return out, nil
+}
+
+// await waits for a job.
+func (r *Runner) await(ctx context.Context, id string) (*record, error) {
+	var waiting time.Time // since when it has waited for members
+	for {
+		r.mu.Lock()
+		changed := r.changed
+		r.mu.Unlock()
+		rec, err := r.record(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case rec.ended(), rec.State == Paused:
+			return rec, nil
+		case r.shown(rec).Error == "":
+			waiting = time.Time{}
+		case waiting.IsZero():
+			waiting = time.Now()
+		case time.Since(waiting) >= r.o.Patience:
+			return rec, nil
+		}
+		t := time.NewTimer(awaitEvery)
+		select {
+		case <-changed:
+		case <-t.C:
+		case <-r.ctx.Done():
+			t.Stop()
+			return nil, context.Cause(r.ctx)
+		case <-ctx.Done():
+			t.Stop()
+			return nil, context.Cause(ctx)
+		}
+		t.Stop()
+	}
+}

@@ -1,0 +1,356 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/members"
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/topology/placement"
+)
+
+const (
+	// equalRounds bounds how often members are compared and made equal for a batch. Others may be writing the same documents.
+	equalRounds = 10
+	// secondLook is the wait before something that readers may see is overwritten or deleted: a write that is on its way to all
+	// members has reached them by then.
+	secondLook = 50 * time.Millisecond
+	pageSums   = 2000 // checksums of a page
+)
+
+// manner says how members are made equal.
+type manner uint8
+
+const (
+	// unseen: readers do not see what is changed.
+	unseen manner = iota
+	// seen: what is there is overwritten or deleted only if it differs at a second look, too.
+	seen
+)
+
+// differing is a document that some member has in another state than the reference.
+type differing struct {
+	id   string
+	want leaf.Sum
+	have []leaf.Sum // by member
+}
+
+// equalize makes members equal to a reference for some documents: each was seen with the same checksum at all of them, or is returned.
+// Every change is a compare and swap on the checksum that was seen, and is followed by a comparison: whoever writes the same document
+// at the same time is never overwritten unseen.
+func (w *work) equalize(ctx context.Context, index string, ref *members.Member, to []*members.Member, ids []string, how manner) (left []string, err error) {
+	for len(ids) > 0 {
+		n := min(len(ids), batchIDs)
+		some, err := w.equalizeBatch(ctx, index, ref, to, ids[:n], how)
+		if err != nil {
+			return nil, err
+		}
+		left, ids = append(left, some...), ids[n:]
+	}
+	return left, nil
+}
+
+func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Member, to []*members.Member, ids []string, how manner) ([]string, error) {
+	all := append([]*members.Member{ref}, to...)
+	pending := ids
+	var before map[string]differing
+	for round := range equalRounds {
+		if round > 1 {
+			if err := pause(ctx, time.Millisecond<<round); err != nil {
+				return nil, err
+			}
+		}
+		have, err := w.sums(ctx, index, all, pending)
+		if err != nil {
+			return nil, err
+		}
+		var todo []differing
+		for k, id := range pending {
+			d := differing{id: id, want: have[0][k]}
+			equal := true
+			for _, of := range have[1:] {
+				d.have = append(d.have, of[k])
+				equal = equal && of[k] == d.want
+			}
+			if round == 0 && d.want == (leaf.Sum{}) {
+				w.tally.missed()
+			}
+			if !equal {
+				todo = append(todo, d)
+			}
+		}
+		if len(todo) == 0 {
+			return nil, nil
+		}
+		pending = make([]string, len(todo))
+		for i := range todo {
+			pending[i] = todo[i].id
+		}
+		if round == equalRounds-1 {
+			break
+		}
+		if how == seen {
+			last := before
+			before = make(map[string]differing, len(todo))
+			fresh := false
+			todo = slices.DeleteFunc(todo, func(d differing) bool {
+				before[d.id] = d
+				if d.adds() {
+					return false
+				}
+				old, ok := last[d.id]
+				same := ok && old.want == d.want && slices.Equal(old.have, d.have)
+				fresh = fresh || !same
+				return !same
+			})
+			if fresh {
+				if err := pause(ctx, secondLook); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if err := w.give(ctx, index, ref, to, todo); err != nil {
+			return nil, err
+		}
+	}
+	return pending, nil
+}
+
+// adds tells whether nothing is there yet wherever the document is wanted.
+func (d *differing) adds() bool {
+	return d.want != leaf.Sum{} && !slices.ContainsFunc(d.have, func(s leaf.Sum) bool { return s != leaf.Sum{} && s != d.want })
+}
+
+// missed counts a document that was listed and is not there.
+func (t *tally) missed() { t.gone.Add(1) }
+
+// give puts or deletes documents at members that have another state than the reference, if they still have what they were seen to have.
+func (w *work) give(ctx context.Context, index string, ref *members.Member, to []*members.Member, todo []differing) error {
+	for len(todo) > 0 {
+		var wanted []string
+		for i := range todo {
+			if todo[i].want != (leaf.Sum{}) {
+				wanted = append(wanted, todo[i].id)
+			}
+		}
+		var docs map[string][]byte
+		page := todo
+		if len(wanted) > 0 {
+			found, err := w.prepare(ctx, index, ref, to...)
+			if err != nil {
+				return err
+			}
+			if !found {
+				return nil // the index was deleted; the next look shows it
+			}
+			var read int
+			if docs, read, err = w.export(ctx, index, ref, wanted); err != nil {
+				return err
+			}
+			if read < len(wanted) {
+				next := slices.IndexFunc(todo, func(d differing) bool { return d.id == wanted[read] })
+				page = todo[:next]
+			}
+		}
+		g, gctx := errgroup.WithContext(ctx)
+		for k, m := range to {
+			g.Go(func() error {
+				var items []leaf.SyncItem
+				for i := range page {
+					d := &page[i]
+					body := docs[d.id]
+					switch {
+					case d.have[k] == d.want, d.want != leaf.Sum{} && body == nil: // it is gone: the next look shows it
+						continue
+					}
+					items = append(items, leaf.SyncItem{ID: d.id, Expect: d.have[k], Body: body})
+				}
+				return w.sync(gctx, index, m, items)
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		todo = todo[len(page):]
+	}
+	return nil
+}
+
+// depthOf is how finely an index of so many documents is compared: about 500 documents to a range.
+func depthOf(docs uint64) int { return min(max(bits.Len64(docs/batchIDs), 4), 12) }
+
+// digest is the digest of an index at a member. One without the index is that of no documents.
+func (w *work) digest(ctx context.Context, index string, m *members.Member, depth int, owned []placement.Share) (*leaf.DigestReply, error) {
+	reply, err := ask(ctx, m, "Digest", longTime, func(r *leaf.DigestReply) *leaf.Meta { return &r.Meta }, func(ctx context.Context) (*leaf.DigestReply, error) {
+		return m.Leaf.Digest(ctx, &leaf.DigestRequest{Index: index, View: w.view(owned...), Depth: depth})
+	})
+	ranges := 1 << depth
+	switch {
+	case hasCode(err, api.IndexNotFound):
+		return &leaf.DigestReply{Docs: make([]uint32, ranges), Sums: make([]leaf.Sum, ranges)}, nil
+	case err != nil:
+		return nil, err
+	case len(reply.Sums) != ranges || len(reply.Docs) != ranges:
+		return nil, &memberError{m.Addr, "Digest", errLength}
+	}
+	return reply, nil
+}
+
+// comparison is what a look at all documents of an index found.
+type comparison struct {
+	ref     uint64   // documents at the reference
+	others  []uint64 // and at the others
+	differs []leaf.HashRange
+	ranges  int // that differ
+}
+
+// compare compares members with a reference by digests. The ranges that differ are joined where they are neighbours, and all of them where
+// there are many: a look at a range costs a walk over all ids of the index.
+func (w *work) compare(ctx context.Context, index string, ref *members.Member, to []*members.Member, owned []placement.Share) (*comparison, error) {
+	docs, err := w.docs(ctx, index, ref, owned...)
+	if err != nil {
+		return nil, err
+	}
+	depth := depthOf(docs)
+	digests := make([]*leaf.DigestReply, len(to)+1)
+	g, gctx := errgroup.WithContext(ctx)
+	for i, m := range append([]*members.Member{ref}, to...) {
+		g.Go(func() (err error) {
+			digests[i], err = w.digest(gctx, index, m, depth, owned)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	c := &comparison{others: make([]uint64, len(to))}
+	ranges := 1 << depth
+	width := uint64(1) << (32 - depth)
+	joined := false // the range before differs
+	for k := range ranges {
+		c.ref += uint64(digests[0].Docs[k])
+		differs := false
+		for i, d := range digests[1:] {
+			c.others[i] += uint64(d.Docs[k])
+			differs = differs || d.Docs[k] != digests[0].Docs[k] || d.Sums[k] != digests[0].Sums[k]
+		}
+		if !differs {
+			joined = false
+			continue
+		}
+		c.ranges++
+		from, end := uint32(uint64(k)*width), uint32(uint64(k+1)*width-1)
+		if joined {
+			c.differs[len(c.differs)-1].To = end
+		} else {
+			c.differs = append(c.differs, leaf.HashRange{From: from, To: end})
+		}
+		joined = true
+	}
+	if len(c.differs) > max(8, ranges/64) {
+		c.differs = []leaf.HashRange{{From: 0, To: math.MaxUint32}}
+	}
+	w.r.count.compared.Add(uint64(ranges))
+	w.r.count.differing.Add(uint64(c.ranges))
+	return c, nil
+}
+
+// unequal gives the ids of a range whose documents differ, in batches and in order.
+func (w *work) unequal(ctx context.Context, index string, ref *members.Member, to []*members.Member, of leaf.HashRange, owned []placement.Share, each func(ids []string) error) error {
+	all := append([]*members.Member{ref}, to...)
+	for after := ""; ; {
+		pages := make([]*leaf.SumsReply, len(all))
+		g, gctx := errgroup.WithContext(ctx)
+		for i, m := range all {
+			g.Go(func() (err error) {
+				pages[i], err = w.page(gctx, index, m, of, after, owned)
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		// What is known of all of them ends with the shortest page.
+		horizon := ""
+		for _, p := range pages {
+			if p.Next != "" && (horizon == "" || p.Next < horizon) {
+				horizon = p.Next
+			}
+		}
+		states := map[string][]leaf.Sum{}
+		for i, p := range pages {
+			for k, id := range p.IDs {
+				if horizon != "" && id > horizon {
+					break
+				}
+				if states[id] == nil {
+					states[id] = make([]leaf.Sum, len(all))
+				}
+				states[id][i] = p.Sums[k]
+			}
+		}
+		maps.DeleteFunc(states, func(_ string, of []leaf.Sum) bool {
+			return !slices.ContainsFunc(of, func(s leaf.Sum) bool { return s != of[0] })
+		})
+		ids := slices.Sorted(maps.Keys(states))
+		for part := range slices.Chunk(ids, batchIDs) {
+			if err := each(part); err != nil {
+				return err
+			}
+		}
+		if horizon == "" {
+			return nil
+		}
+		after = horizon
+	}
+}
+
+// page is a page of the checksums of a range.
+func (w *work) page(ctx context.Context, index string, m *members.Member, of leaf.HashRange, after string, owned []placement.Share) (*leaf.SumsReply, error) {
+	reply, err := ask(ctx, m, "Sums", longTime, func(r *leaf.SumsReply) *leaf.Meta { return &r.Meta }, func(ctx context.Context) (*leaf.SumsReply, error) {
+		return m.Leaf.Sums(ctx, &leaf.SumsRequest{Index: index, View: w.view(owned...), Range: &of, After: after, Limit: pageSums})
+	})
+	switch {
+	case hasCode(err, api.IndexNotFound):
+		return &leaf.SumsReply{}, nil
+	case err != nil:
+		return nil, err
+	case len(reply.IDs) != len(reply.Sums), reply.Next != "" && reply.Next <= after, !slices.IsSortedFunc(reply.IDs, cmp.Compare[string]):
+		return nil, &memberError{m.Addr, "Sums", errLength}
+	}
+	return reply, nil
+}
+
+// reconcile makes members equal to a reference for all documents of an index that the shares own. It returns how many ranges differed,
+// and the documents that could not be made equal: those that others keep writing, and those that a member does not take.
+func (w *work) reconcile(ctx context.Context, index string, ref *members.Member, to []*members.Member, owned []placement.Share, how manner) (c *comparison, left []string, err error) {
+	if c, err = w.compare(ctx, index, ref, to, owned); err != nil {
+		return nil, nil, err
+	}
+	if w.background {
+		for i, m := range to {
+			if c.others[i] > c.ref+max(100, c.ref/10) {
+				return c, nil, &suspectError{primary: ref.Addr, member: m.Addr, index: index, has: c.ref, other: c.others[i]}
+			}
+		}
+	}
+	for _, of := range c.differs {
+		err := w.unequal(ctx, index, ref, to, of, owned, func(ids []string) error {
+			some, err := w.equalizeBatch(ctx, index, ref, to, ids, how)
+			left = append(left, some...)
+			return err
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return c, left, nil
+}

@@ -1,0 +1,367 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-search/weft/internal/cluster/members"
+)
+
+const (
+	repairPasses = 3           // comparisons of a member with its primary
+	repairTries  = 3           // of what failed at a member, before the member counts as failed
+	dropLook     = time.Second // between two looks at an index that no primary has, before it is deleted elsewhere
+)
+
+// suspectError says that a primary has far fewer documents than another member of its group. Nobody has asked for a repair: the primary may
+// have lost its documents, and making others equal to it would lose them for good.
+type suspectError struct {
+	primary, member, index string
+	has, other             uint64
+}
+
+func (e *suspectError) Error() string {
+	return fmt.Sprintf("%s has %d documents of the index %q and %s has %d: it may have lost them; POST /_repair makes others equal to it",
+		e.primary, e.has, e.index, e.member, e.other)
+}
+
+// repair makes the members of each group equal to its primary.
+func (j *running) repair(ctx context.Context) error {
+	var st *members.State
+	for try := 1; st == nil; try++ {
+		var err error
+		if st, err = j.r.refresh(ctx); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			j.waits(err)
+			if err := pause(ctx, backoff(try, leastBackoff, mostBackoff)); err != nil {
+				return err
+			}
+		}
+	}
+	j.note(func(p *progress) { p.Error, p.Total = "", uint64(len(st.Groups)) })
+	for try := 1; ; {
+		w := j.r.work(st)
+		p := j.snapshot()
+		if len(p.Groups) >= len(st.Groups) {
+			return nil
+		}
+		own, err := w.survey(ctx)
+		if err == nil {
+			err = j.repairGroup(ctx, w, own, st.Groups[len(p.Groups)])
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			try = 1
+			continue
+		case !members.IsStale(err):
+			j.waits(err)
+		}
+		if err := pause(ctx, backoff(try, leastBackoff, mostBackoff)); err != nil {
+			return err
+		}
+		try++
+		if next, err := j.r.refresh(ctx); err == nil {
+			st = next
+		}
+	}
+}
+
+// survey is what the primaries say about indexes.
+type survey struct {
+	schemas []map[string]string        // of the primary of each group, by index; nil: it does not answer
+	first   map[string]*members.Member // the first primary that has an index
+	whole   bool                       // all primaries have answered
+}
+
+// survey asks all primaries for their indexes.
+func (w *work) survey(ctx context.Context) (*survey, error) {
+	s := &survey{schemas: make([]map[string]string, len(w.st.Groups)), first: map[string]*members.Member{}, whole: true}
+	errs := make([]error, len(w.st.Groups))
+	var g errgroup.Group
+	for i, group := range w.st.Groups {
+		g.Go(func() error {
+			s.schemas[i], errs[i] = w.indexes(ctx, group.Members[0])
+			return nil
+		})
+	}
+	if err := errors.Join(g.Wait(), context.Cause(ctx)); err != nil {
+		return nil, err
+	}
+	for i, group := range w.st.Groups {
+		if members.IsStale(errs[i]) {
+			return nil, errs[i]
+		}
+		s.whole = s.whole && errs[i] == nil
+		for name := range s.schemas[i] {
+			if s.first[name] == nil {
+				s.first[name] = group.Members[0]
+			}
+		}
+	}
+	return s, nil
+}
+
+// tried runs something at members several times. The error is that of the last try, or at once that of a map that is out of date.
+func tried(ctx context.Context, fn func() error) error {
+	for try := 1; ; try++ {
+		err := fn()
+		if _, suspect := errors.AsType[*suspectError](err); err == nil || suspect || try == repairTries || members.IsStale(err) || ctx.Err() != nil {
+			return err
+		}
+		if perr := pause(ctx, backoff(try, leastBackoff, mostBackoff)); perr != nil {
+			return err
+		}
+	}
+}
+
+// repairGroup repairs one group and notes what became of it. The error is that of the end of the context, or of a map that is out of date.
+func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *members.Group) error {
+	primary := group.Members[0]
+	out := GroupRepair{Group: group.Ordinal, Primary: primary.Addr, Failed: []string{}}
+	var deferred uint64
+	why := ""
+	fail := func(m *members.Member, err error) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if members.IsStale(err) {
+			return err
+		}
+		out.Failed = append(out.Failed, m.Addr)
+		why = err.Error()
+		j.r.log.Warn("repair a member", "job", j.id, "member", m.Addr, "error", err)
+		return nil
+	}
+	if err := tried(ctx, func() error { return w.readyPrimary(ctx, own, group) }); err != nil {
+		if err := fail(primary, err); err != nil {
+			return err
+		}
+	} else {
+		for _, m := range group.Members[1:] {
+			left := 0
+			err := tried(ctx, func() (err error) {
+				left, err = w.repairMember(ctx, own, primary, m, seen)
+				return err
+			})
+			deferred += uint64(left)
+			if err != nil {
+				if err := fail(m, err); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	out.Copied, out.Removed = w.tally.copied, w.tally.removed
+	j.note(func(p *progress) {
+		p.Groups = append(p.Groups, out)
+		p.Done = uint64(len(p.Groups))
+		p.Deferred += deferred
+		p.Failed = p.Failed || len(out.Failed) > 0 || deferred > 0
+		p.Error = ""
+		if why != "" {
+			p.Error = why
+		}
+	})
+	return nil
+}
+
+// readyPrimary sees to it that a primary has the indexes that other primaries have, with all their fields.
+func (w *work) readyPrimary(ctx context.Context, own *survey, group *members.Group) error {
+	primary := group.Members[0]
+	if err := answers(ctx, primary); err != nil {
+		return err
+	}
+	have, err := w.indexes(ctx, primary)
+	if err != nil {
+		return err
+	}
+	own.schemas[group.Ordinal] = have
+	for name, from := range own.first {
+		if from == primary {
+			continue
+		}
+		if sdl := own.schemas[w.groupOf(from)][name]; have[name] != sdl {
+			if _, err := w.prepare(ctx, name, from, primary); err != nil {
+				return fmt.Errorf("give %s the schema of the index %q: %w", primary.Addr, name, err)
+			}
+		}
+	}
+	own.schemas[group.Ordinal], err = w.indexes(ctx, primary)
+	return err
+}
+
+// groupOf is the ordinal of the group whose primary a member is.
+func (w *work) groupOf(primary *members.Member) int {
+	return slices.IndexFunc(w.st.Groups, func(g *members.Group) bool { return g.Members[0] == primary })
+}
+
+// repairMember makes a member equal to another of its group in all that the other holds, and returns how many documents it could not.
+func (w *work) repairMember(ctx context.Context, own *survey, ref, m *members.Member, how manner) (left int, err error) {
+	if err := answers(ctx, m); err != nil {
+		return 0, err
+	}
+	have, err := w.indexes(ctx, ref)
+	if err != nil {
+		return 0, err
+	}
+	theirs, err := w.indexes(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	for name := range have {
+		found, err := w.prepare(ctx, name, ref, m)
+		if err != nil {
+			return left, fmt.Errorf("give %s the schema of the index %q: %w", m.Addr, name, err)
+		}
+		if !found {
+			continue // it was deleted meanwhile
+		}
+		n, err := w.repairIndex(ctx, name, ref, m, how)
+		left += n
+		if err != nil {
+			return left, fmt.Errorf("compare the index %q: %w", name, err)
+		}
+	}
+	for name := range theirs {
+		if _, ok := have[name]; ok || own == nil {
+			continue
+		}
+		if err := w.dropLeft(ctx, own, name, m); err != nil {
+			return left, err
+		}
+	}
+	return left, nil
+}
+
+// dropLeft deletes an index that no primary has. It looks twice, for one that is just being made has not reached all of them yet.
+func (w *work) dropLeft(ctx context.Context, own *survey, name string, m *members.Member) error {
+	if w.background || !own.whole || own.first[name] != nil {
+		return nil
+	}
+	if err := pause(ctx, dropLook); err != nil {
+		return err
+	}
+	again, err := w.survey(ctx)
+	if err != nil {
+		return err
+	}
+	if !again.whole || again.first[name] != nil {
+		return nil
+	}
+	return w.dropIndex(ctx, name, m)
+}
+
+// repairIndex makes one index of a member equal to that of another.
+func (w *work) repairIndex(ctx context.Context, name string, ref, m *members.Member, how manner) (left int, err error) {
+	for range repairPasses {
+		c, some, err := w.reconcile(ctx, name, ref, []*members.Member{m}, nil, how)
+		if err != nil {
+			return 0, err
+		}
+		if left = len(some); c.ranges == 0 {
+			return 0, nil
+		}
+	}
+	return left, nil
+}
+
+// untilRepair is the time until the next comparison in the background, ten percent more or less.
+func (r *Runner) untilRepair() time.Duration {
+	every := r.o.RepairEvery
+	if every <= 0 {
+		return 0
+	}
+	return every - every/10 + rand.N(every/5+1)
+}
+
+// inBackground compares the members of all groups, and makes what differs equal. It ends when a job is there to be done. The lease is
+// taken, and is given back.
+func (r *Runner) inBackground(ctx context.Context) {
+	bctx, end := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.beat(bctx, r.yield, end)
+	}()
+	if err := r.compareAll(bctx); err != nil && ctx.Err() == nil && bctx.Err() == nil {
+		r.log.Info("compare members in the background", "error", err)
+	}
+	end(nil)
+	<-done
+	if errors.Is(context.Cause(bctx), errLeaseLost) {
+		return
+	}
+	r.lastWord(func(ctx context.Context) error {
+		_, err := r.ledger.update(ctx, func(b *book) error {
+			if b.Lease == nil || b.Lease.Owner != r.id {
+				return errAsItIs
+			}
+			b.Lease = nil
+			return nil
+		})
+		return err
+	})
+}
+
+// yield keeps the lease, and tells whether a job is waiting.
+func (r *Runner) yield(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, storeCallTime)
+	defer cancel()
+	waiting := false
+	_, err := r.ledger.update(ctx, func(b *book) error {
+		if b.Lease == nil || b.Lease.Owner != r.id {
+			return errLeaseLost
+		}
+		b.Lease.Beat++
+		a := b.active()
+		waiting = a != nil && a.State == Running
+		return nil
+	})
+	if err == nil && waiting {
+		err = errYield
+	}
+	return err
+}
+
+// compareAll compares the members of all groups.
+func (r *Runner) compareAll(ctx context.Context) error {
+	st := r.c.State()
+	if st == nil {
+		return members.ErrNotReady
+	}
+	w := r.work(st)
+	w.background = true
+	own, err := w.survey(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, g := range st.Groups {
+		if slices.ContainsFunc(g.Members, func(m *members.Member) bool { return r.Behind(m.Addr) }) {
+			continue // what is missing there is known, and comes of itself
+		}
+		for _, m := range g.Members[1:] {
+			_, err := w.repairMember(ctx, own, g.Members[0], m, seen)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if suspect, ok := errors.AsType[*suspectError](err); ok {
+				r.count.held.Add(1)
+				r.log.Warn("a primary looks as if it had lost documents", "error", suspect)
+			} else if err != nil {
+				errs = append(errs, fmt.Errorf("compare %s with %s: %w", m.Addr, g.Members[0].Addr, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
