@@ -276,7 +276,7 @@ func (l *load) add(ctx context.Context, line front.Line) {
 	ln := l.lane(l.st.Writers(key))
 	ln.chunk.add(line.Number, key, line.Bytes)
 	l.buffered += int64(len(line.Bytes))
-	if len(ln.chunk.raws)-len(ln.chunk.docs) >= chunkBytes || len(ln.chunk.docs) >= chunkDocs || ln.chunk.long {
+	if len(ln.chunk.raws)-len(ln.chunk.docs) >= chunkBytes || len(ln.chunk.docs) >= l.w.chunkDocs || ln.chunk.long {
 		l.flush(ctx, ln)
 	}
 	for l.buffered > l.half {

@@ -126,6 +126,9 @@ func (d *writing) finish(ctx context.Context, st *members.State, list, in []got[
 		return nil, err
 	}
 	d.watch.lap(StageSettle)
+	if err := a.left(ctx, "Index"); err != nil {
+		return nil, err
+	}
 	reply := &leaf.IndexReply{Meta: leaf.Meta{Snapshot: in[0].reply.Snapshot, Timings: d.watch.laps, Below: a.below()}}
 	reply.WriteReply = api.WriteReply{OK: !a.failed(), ID: d.key, Members: a.members(), Inferred: d.inferred}
 	return reply, nil
@@ -277,6 +280,16 @@ func (w *Writer) DeleteMany(caller context.Context, req *leaf.DeleteRequest) (*l
 	return byState(ctx, w, func(st *members.State) (*leaf.DeleteReply, error) { return w.deleteMany(ctx, st, name, ids, watch) })
 }
 
+// Delete deletes one document, as DELETE /index does. The reply is OK only if no member of its group has failed.
+func (w *Writer) Delete(caller context.Context, index, id string) (*api.DeleteReply, error) {
+	reply, err := w.DeleteMany(caller, &leaf.DeleteRequest{Index: index, IDs: []string{id}})
+	if err != nil {
+		return nil, err
+	}
+	m := Members(&reply.Meta)
+	return &api.DeleteReply{OK: m.OK == m.Total, Deleted: int(reply.Deleted), Members: m}, nil
+}
+
 // deleted is what a member says about a deletion. A member without the index has nothing to delete.
 type deleted struct {
 	n        uint64
@@ -346,6 +359,9 @@ func (w *Writer) deleteMany(ctx context.Context, st *members.State, name string,
 		return nil, noIndex(name)
 	case absent:
 		return nil, why // the groups that have not answered may have the index
+	}
+	if err := a.left(ctx, "DeleteMany"); err != nil {
+		return nil, err
 	}
 	reply.Timings, reply.Below = watch.laps, a.below()
 	return reply, nil
@@ -500,6 +516,9 @@ func (s *syncing) run(ctx context.Context, st *members.State) (*leaf.SyncReply, 
 			}
 			reply.Problems[i] = p
 		}
+	}
+	if err := a.left(ctx, "Sync"); err != nil {
+		return nil, err
 	}
 	reply.Timings, reply.Below = s.watch.laps, a.below()
 	return reply, nil

@@ -286,6 +286,14 @@ func (a *account) failed() bool {
 	return slices.ContainsFunc(a.errs, func(err error) bool { return err != nil })
 }
 
+// left is the error of a write that is not in at all members and whose caller has left: nobody is there to be told by whom it was missed.
+func (a *account) left(ctx context.Context, call string) error {
+	if cause := context.Cause(ctx); cause != nil && a.failed() {
+		return ended(call, cause, true)
+	}
+	return nil
+}
+
 // below describes the account: every member that the write was for, with the ordinal of its group.
 func (a *account) below() *leaf.Below {
 	order := make([]int, len(a.list))

@@ -65,6 +65,9 @@ func (ix *index) put(ctx context.Context, st *members.State, sdl string, watch *
 			infos[g.group] = &g.reply.Info
 		}
 	}
+	if err := a.left(ctx, "PutIndex"); err != nil {
+		return nil, err
+	}
 	watch.lap(StageWrite)
 	out := &leaf.PutIndexReply{Made: reply.Made && whole.absent, Info: sumInfos(reply.Info, infos)}
 	out.Meta = leaf.Meta{Snapshot: reply.Snapshot, Timings: watch.laps, Below: a.below()}
@@ -139,6 +142,9 @@ func (ix *index) dropAt(ctx context.Context, st *members.State, watch *stopwatch
 		}
 	}
 	watch.lap(StageWrite)
+	if err := a.left(ctx, "DropIndex"); err != nil {
+		return nil, err
+	}
 	if base != nil {
 		out := &leaf.DropIndexReply{Info: sumInfos(*base, infos)}
 		out.Meta = leaf.Meta{Timings: watch.laps, Below: a.below()}

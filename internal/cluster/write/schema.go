@@ -181,6 +181,10 @@ func (ix *index) current(ctx context.Context, st *members.State, since time.Time
 	var firstErr error
 	for _, g := range st.Groups {
 		ty, err := ix.survey(ctx, targets(g), graceOfAsking)
+		if err == nil && ty.absent && len(st.Groups) > 1 {
+			// A group whose members were all replaced does not speak for the others.
+			ty, err = ix.survey(ctx, targets(st.Groups...), graceOfAsking)
+		}
 		if err == nil {
 			return ty, nil
 		}
@@ -501,7 +505,7 @@ func (ix *index) agree(ctx context.Context, st *members.State, base *typing, add
 		return whole, false, nil
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, false, ix.harmless(ctx, st, err)
 	}
 	if ty, err = ix.adopt(reply.Info.Schema, began, first); err != nil {
 		return nil, false, err
@@ -515,6 +519,21 @@ func (ix *index) agree(ctx context.Context, st *members.State, base *typing, add
 		}
 	}
 	return ty, true, nil
+}
+
+// harmless is the error of a document whose fields could not be added. Whether they were is not known, but the document is nowhere.
+func (ix *index) harmless(ctx context.Context, st *members.State, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if !hasCode(err, api.WriteUncertain) {
+		return err
+	}
+	addrs := make([]string, 0)
+	for _, m := range st.Groups[0].Members {
+		addrs = append(addrs, m.Addr)
+	}
+	return unavailable(addrs, err)
 }
 
 // adopt keeps the schema that a member has come to.

@@ -111,6 +111,8 @@ type Writer struct {
 	loads    loads
 	finisher chan struct{} // holds a token for each settling in the background
 
+	chunkDocs int // documents in a chunk of a load
+
 	closed context.Context // ends with Close
 	cancel context.CancelCauseFunc
 	mu     sync.Mutex // held while a call is counted in, and while Close ends that
@@ -132,7 +134,7 @@ func New(src Source, o Options) (*Writer, error) {
 	if o.BodyProblem == nil {
 		o.BodyProblem = bodyProblem
 	}
-	w := &Writer{src: src, o: o, log: o.Log, finisher: make(chan struct{}, maxFinishing)}
+	w := &Writer{src: src, o: o, log: o.Log, finisher: make(chan struct{}, maxFinishing), chunkDocs: chunkDocs}
 	w.closed, w.cancel = context.WithCancelCause(context.Background())
 	return w, nil
 }
@@ -209,7 +211,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // maxStale is how often a write is repeated because its shard map was refused.
-const maxStale = 4
+const maxStale = 8
 
 // staleError says that a member refused the shard map of a write.
 type staleError struct {
