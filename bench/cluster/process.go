@@ -25,7 +25,7 @@ import (
 // asked for; weft has no listener for profiles.
 const self = "weft"
 
-// profileEnv names the file for the CPU profile of a process.
+// profileEnv names the files for the CPU profiles of a process, but for their ends.
 const profileEnv = "WEFT_BENCH_CPUPROFILE"
 
 // runWeft is weft with the arguments. It returns the exit code.
@@ -33,11 +33,7 @@ func runWeft(args []string) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if file := os.Getenv(profileEnv); file != "" {
-		end, err := profiled(file)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "cluster:", err)
-			return 1
-		}
+		end := profiled(file)
 		defer func() {
 			if err := end(); err != nil {
 				fmt.Fprintln(os.Stderr, "cluster:", err)
@@ -48,33 +44,45 @@ func runWeft(args []string) (code int) {
 	return cli.Run(ctx, args, cli.IO{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv})
 }
 
-// profiled lets SIGUSR1 begin a profile of the processor's time, and another one end it. end ends one under way.
-func profiled(file string) (end func() error, err error) {
-	f, err := os.Create(file)
-	if err != nil {
-		return nil, fmt.Errorf("make the profile: %w", err)
-	}
+// profiled lets SIGUSR1 begin a profile of the processor's time, and another one end it. Further profiles have numbers in their names. end
+// ends one under way.
+func profiled(name string) (end func() error) {
 	flips := make(chan os.Signal, 1)
 	signal.Notify(flips, syscall.SIGUSR1)
 	var wg sync.WaitGroup
+	var errs []error
 	wg.Go(func() {
-		on := false
-		for range flips {
-			if on {
-				pprof.StopCPUProfile()
-			} else if err := pprof.StartCPUProfile(f); err != nil {
-				fmt.Fprintln(os.Stderr, "cluster: begin the profile:", err)
+		var f *os.File
+		finish := func() {
+			pprof.StopCPUProfile()
+			errs = append(errs, f.Close())
+			f = nil
+		}
+		for n := 1; ; n++ {
+			if _, ok := <-flips; !ok {
+				return
 			}
-			on = !on
+			var err error
+			if f, err = os.Create(fmt.Sprintf("%s.%d.pprof", name, n)); err == nil {
+				err = pprof.StartCPUProfile(f)
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("begin a profile: %w", err))
+				return
+			}
+			if _, ok := <-flips; !ok {
+				finish()
+				return
+			}
+			finish()
 		}
 	})
 	return func() error {
 		signal.Stop(flips)
 		close(flips)
 		wg.Wait()
-		pprof.StopCPUProfile()
-		return f.Close()
-	}, nil
+		return errors.Join(errs...)
+	}
 }
 
 // process is a server under way.
@@ -94,7 +102,7 @@ func (b *bench) start(name string, listeners int, args ...string) (*process, err
 	p := &process{name: name, done: make(chan error, 1)}
 	if b.profile != "" {
 		p.cmd = exec.Command(b.exe, append([]string{self}, args...)...)
-		p.cmd.Env = append(os.Environ(), profileEnv+"="+filepath.Join(b.profile, name+".pprof"))
+		p.cmd.Env = append(os.Environ(), profileEnv+"="+filepath.Join(b.profile, name))
 	} else {
 		p.cmd = exec.Command(b.weft, args...)
 	}
