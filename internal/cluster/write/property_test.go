@@ -178,7 +178,7 @@ func rounds(t *testing.T, short, long int) int {
 // TestMembersEndEqual writes a few documents from many sides at once through two coordinators. Nothing fails, so every write has to be
 // acknowledged, and nothing may need a hint.
 func TestMembersEndEqual(t *testing.T) {
-	for seed := range uint64(rounds(t, 5, 30)) {
+	for seed := range uint64(rounds(t, 4, 14)) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t, 3, 2)
 			s := &storm{c: c, h: &history{}, hints: &hintBook{}, ids: 1 + int(seed%6)}
@@ -217,7 +217,7 @@ func TestMembersEndEqual(t *testing.T) {
 // no hint are equal.
 func TestNothingAcknowledgedIsLost(t *testing.T) {
 	acknowledged, missed := 0, 0
-	for seed := range uint64(rounds(t, 5, 40)) {
+	for seed := range uint64(rounds(t, 5, 18)) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t, 2, 3)
 			s := &storm{c: c, h: &history{}, hints: &hintBook{}, ids: 1 + int(seed%6)}
@@ -264,7 +264,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 // TestMovesLoseNothing moves the documents to a third group and back to two under the storm, with coordinators that learn of each map only
 // by being refused.
 func TestMovesLoseNothing(t *testing.T) {
-	for seed := range uint64(rounds(t, 3, 25)) {
+	for seed := range uint64(rounds(t, 3, 10)) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t, 2, 2, 2)
 			back, err := c.State().Map.BeginMove(2, "first")
@@ -409,7 +409,7 @@ func randomLine(r *rand.Rand) string {
 
 // TestABulkIsItsLinesOneByOne holds loads against single writes of their lines to another cluster.
 func TestABulkIsItsLinesOneByOne(t *testing.T) {
-	for seed := range uint64(rounds(t, 40, 300)) {
+	for seed := range uint64(rounds(t, 40, 150)) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var lines []string
 		for range r.IntN(60) {
