@@ -2,7 +2,7 @@
 GO ?= go
 TEST_TIMEOUT ?= 20m
 
-.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-check quality tail crash check clean
+.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-check quality tail crash faults check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
@@ -83,6 +83,11 @@ tail: ## the tail of the serving tree with and without hedging, in virtual time 
 
 crash: ## 200 rounds of SIGKILL under a write load (long)
 	WEFT_CRASH_ROUNDS=200 $(GO) test -count=1 -timeout 60m -v ./internal/cli/crashtest
+
+FAULTS_FOR ?= 10m
+FAULTS_SEED ?= 0
+faults: ## random faults of networks, processes and disks on a cluster of processes under load, for FAULTS_FOR (Linux)
+	$(GO) test -count=1 -timeout 0 -v -run TestRandomFaults ./internal/cli/faulttest -faults.for $(FAULTS_FOR) -faults.seed $(FAULTS_SEED)
 
 check: lint test invariants ## what continuous integration runs
 

@@ -1,0 +1,355 @@
+//go:build linux
+
+package faulttest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-search/weft/internal/cli/faulttest/link"
+	"github.com/weft-search/weft/internal/cli/proctest"
+	"github.com/weft-search/weft/internal/leaf/framed"
+	"github.com/weft-search/weft/internal/wire/frame"
+)
+
+// server is a process of the cluster that can be killed and started again.
+type server struct {
+	name      string
+	listeners int
+	command   func() *exec.Cmd
+	listening func(p *proctest.Process) // is told of every start
+
+	mu   sync.Mutex
+	proc *proctest.Process
+	gone bool // on purpose
+}
+
+func (s *server) start() error {
+	p, err := proctest.StartCommand(s.listeners, s.command())
+	if err != nil {
+		return fmt.Errorf("start %s: %w", s.name, err)
+	}
+	s.listening(p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proc, s.gone = p, false
+	return nil
+}
+
+// process is that of the moment.
+func (s *server) process() *proctest.Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc
+}
+
+func (s *server) kill() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = true
+	if err := s.proc.Kill(); err != nil {
+		return fmt.Errorf("kill %s: %w", s.name, err)
+	}
+	return s.proc.Killed()
+}
+
+func (s *server) signal(sig syscall.Signal) error {
+	if err := s.process().Cmd.Process.Signal(sig); err != nil {
+		return fmt.Errorf("send %v to %s: %w", sig, s.name, err)
+	}
+	return nil
+}
+
+// ended tells whether there is no process at the moment.
+func (s *server) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gone
+}
+
+// alive is an error where the process has ended by itself, or told of a panic.
+func (s *server) alive() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.proc.Exited:
+		if !s.gone {
+			return fmt.Errorf("%s ended by itself: %w\n%s", s.name, s.proc.Err, s.proc.Stderr)
+		}
+	default:
+	}
+	if said := s.proc.Stderr.String(); strings.Contains(said, "panic") {
+		return fmt.Errorf("%s panicked:\n%s", s.name, said)
+	}
+	return nil
+}
+
+// member is a node behind its link.
+type member struct {
+	server
+	group int
+	grpc  bool // how brokers speak to it
+	dir   string
+	proxy *link.Proxy
+	disk  *disk // nil: the folder is an ordinary one
+}
+
+// address is how the shard map names it.
+func (m *member) address() string {
+	if m.grpc {
+		return "grpc://" + m.proxy.Addr()
+	}
+	return m.proxy.Addr()
+}
+
+// dial speaks to the node past the link.
+func (m *member) dial() *framed.Client {
+	return framed.NewClient(&frame.Client{Addr: m.process().Listening["shard"]})
+}
+
+// broker is a coordinator.
+type broker struct {
+	server
+	store bool // the map is in the store; else it is where the members keep it
+	url   atomic.Pointer[string]
+	http  *http.Client
+}
+
+// cluster is all of it.
+type cluster struct {
+	t       *testing.T
+	rng     *rand.Rand // of the one goroutine that chooses
+	shape   shape
+	bin     string
+	dir     string
+	members []*member
+	brokers []*broker
+
+	watch sync.WaitGroup
+	done  chan struct{}
+	fat   atomic.Pointer[string] // what the watch has killed
+}
+
+// shape is what a cluster is made of.
+type shape struct {
+	groups, replicas int
+	fullDisk         bool          // the last member has a disk of its own
+	repairEvery      time.Duration // of brokers
+}
+
+// every is how often brokers look at the shard map.
+const every = 200 * time.Millisecond
+
+// open starts a cluster.
+func open(t *testing.T, rng *rand.Rand, s shape) *cluster {
+	t.Helper()
+	bin, err := proctest.BuildPlain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{t: t, rng: rng, shape: s, bin: bin, dir: t.TempDir(), done: make(chan struct{})}
+	t.Cleanup(c.close)
+	for g := range s.groups {
+		for range s.replicas {
+			c.addMember(g, s.fullDisk && len(c.members) == s.groups*s.replicas-1)
+		}
+	}
+	for i := range 3 {
+		c.addBroker(i, i < 2)
+	}
+	c.watch.Go(c.guard)
+	return c
+}
+
+// addMember starts a node.
+func (c *cluster) addMember(group int, ownDisk bool) *member {
+	c.t.Helper()
+	m := &member{group: group, grpc: c.rng.IntN(2) == 0}
+	m.name = fmt.Sprintf("member %d of group %d", len(c.members), group)
+	m.dir = filepath.Join(c.dir, "member-"+strconv.Itoa(len(c.members)))
+	var err error
+	if m.proxy, err = link.Listen(whose); err != nil {
+		c.t.Fatal(err)
+	}
+	if ownDisk {
+		if m.disk, err = mount(m.dir); err != nil {
+			c.t.Logf("no disk that can be full: %v", err)
+		} else {
+			m.dir = filepath.Join(m.dir, "data")
+		}
+	}
+	m.listeners = 2
+	m.command = func() *exec.Cmd {
+		args := []string{
+			c.bin, "node", "--grpc", "127.0.0.1:0", "--shard-port", "127.0.0.1:0", "--data-dir", m.dir,
+			"--memtable-mb", "1", "--log-level", "warn", "--drain-timeout", "10s",
+		}
+		if m.disk != nil {
+			args = append(m.disk.enter(), args...)
+		}
+		return exec.Command(args[0], args[1:]...)
+	}
+	m.listening = func(p *proctest.Process) {
+		what := "shard"
+		if m.grpc {
+			what = "grpc"
+		}
+		m.proxy.Point(p.Listening[what])
+	}
+	c.members = append(c.members, m)
+	if err := m.start(); err != nil {
+		c.t.Fatal(err)
+	}
+	return m
+}
+
+// shards are the groups as --shards takes them.
+func (c *cluster) shards() string {
+	var groups []string
+	for _, m := range c.members {
+		if m.group == len(groups) {
+			groups = append(groups, m.address())
+		} else {
+			groups[m.group] += "|" + m.address()
+		}
+	}
+	return strings.Join(groups, ",")
+}
+
+// addBroker starts a coordinator. Those with a store share it, and each has a folder.
+func (c *cluster) addBroker(i int, store bool) {
+	c.t.Helper()
+	b := &broker{store: store, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}}
+	b.name = fmt.Sprintf("broker-%d", i)
+	b.listeners = 1
+	b.command = func() *exec.Cmd {
+		args := []string{
+			"broker", "--http", "127.0.0.1:0", "--shards", c.shards(), "--map-every", every.String(), "--repair-every", c.shape.repairEvery.String(),
+			"--log-level", "warn", "--drain-timeout", "10s",
+		}
+		if store {
+			args = append(args, "--store", filepath.Join(c.dir, "store"), "--data-dir", filepath.Join(c.dir, b.name))
+		}
+		cmd := exec.Command(c.bin, args...)
+		cmd.Env = append(os.Environ(), nameVariable+"="+b.name)
+		return cmd
+	}
+	b.listening = func(p *proctest.Process) {
+		u := "http://" + p.Listening["http"]
+		b.url.Store(&u)
+	}
+	c.brokers = append(c.brokers, b)
+	if err := b.start(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// servers are all processes.
+func (c *cluster) servers() []*server {
+	var out []*server
+	for _, b := range c.brokers {
+		out = append(out, &b.server)
+	}
+	for _, m := range c.members {
+		out = append(out, &m.server)
+	}
+	return out
+}
+
+// close ends what is left.
+func (c *cluster) close() {
+	close(c.done)
+	c.watch.Wait()
+	for _, s := range c.servers() {
+		if s.process() == nil {
+			continue
+		}
+		if c.t.Failed() {
+			if said := s.process().Stderr.String(); said != "" {
+				c.t.Logf("%s said:\n%s", s.name, last(said, 3000))
+			}
+		}
+		if s.ended() {
+			continue
+		}
+		if err := s.kill(); err != nil && !c.t.Failed() {
+			c.t.Error(err)
+		}
+	}
+	for _, b := range c.brokers {
+		b.http.CloseIdleConnections()
+	}
+	for _, m := range c.members {
+		if err := m.proxy.Close(); err != nil {
+			c.t.Error(err)
+		}
+		if m.disk != nil {
+			if err := m.disk.unmount(); err != nil {
+				c.t.Error(err)
+			}
+		}
+	}
+}
+
+func last(s string, n int) string { return s[max(0, len(s)-n):] }
+
+// mostMemory is how much a process may use before it is killed.
+const mostMemory = 1536 << 20
+
+// guard kills processes that use too much memory: the machine has others.
+func (c *cluster) guard() {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-c.done:
+			return
+		}
+		for _, s := range c.servers() {
+			p := s.process()
+			if p == nil {
+				continue
+			}
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.Cmd.Process.Pid))
+			if err != nil {
+				continue // it is gone
+			}
+			f := strings.Fields(string(b))
+			if len(f) < 2 {
+				continue
+			}
+			if pages, err := strconv.ParseInt(f[1], 10, 64); err == nil && pages*int64(os.Getpagesize()) > mostMemory {
+				why := fmt.Sprintf("%s used %d MiB and was killed", s.name, pages*int64(os.Getpagesize())>>20)
+				c.fat.Store(&why)
+				if err := p.Kill(); err != nil {
+					c.t.Error(err)
+				}
+			}
+		}
+	}
+}
+
+// healthy fails the test where a process has ended by itself.
+func (c *cluster) healthy() {
+	c.t.Helper()
+	if why := c.fat.Load(); why != nil {
+		c.t.Fatal(*why)
+	}
+	for _, s := range c.servers() {
+		if err := s.alive(); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
