@@ -536,7 +536,7 @@ func TestAnswersAreThoseOfANode(t *testing.T) {
 			for seed := range uint64(1) {
 				p := newPair(t, shards, seed)
 				p.fill(200)
-				for range 250 {
+				for range 150 {
 					p.post(p.request())
 				}
 			}
