@@ -250,6 +250,8 @@ func TestWhichCallsASearchMakes(t *testing.T) {
 		{`"q":"*","dfs":true`, "search"},
 		{`"q":"n:>1","dfs":true`, "search"},
 		{`"q":"x","dfs":true,"limit":0`, "search"},
+		{`"q":"-x","dfs":true`, "search"},
+		{`"q":"-x","dfs":true,"explain":true`, "stats search fetch"}, // the tree shows what does not score as well
 		{`"q":"x","dfs":true,"sort":"n","default_fields":["t"]`, "search"}, // hits show their score
 		{`"knn":"v:1,2"`, "knn fetch"},
 		{`"knn":"v:1,2","fields":[]`, "knn"},

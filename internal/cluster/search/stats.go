@@ -75,8 +75,8 @@ func within[K, V comparable](a, b map[K]V) bool {
 
 // know asks for the statistics that are needed before anything is searched.
 func (x *execution) know(ctx context.Context) error {
-	chosen := x.prepared.survey.Chosen
-	if x.stats != nil || !chosen && !x.req.Profile {
+	chosen, shown := x.prepared.survey.Chosen, x.showsUnscored()
+	if x.stats != nil || !chosen && !shown && !x.req.Profile {
 		return nil
 	}
 	root := x.query.Root
@@ -91,10 +91,17 @@ func (x *execution) know(ctx context.Context) error {
 		return nil
 	}
 	x.whole = &reply.Stats
-	if chosen || !x.req.DFS && oneShard(reply.Below) {
+	if chosen || shown || !x.req.DFS && oneShard(reply.Below) {
 		x.stats = x.whole
 	}
 	return nil
+}
+
+// showsUnscored tells whether statistics of the whole are shown though no score is made with them: an explanation has them for what stands
+// under a NOT as well.
+func (x *execution) showsUnscored() bool {
+	vectors := x.req.KNN != nil
+	return x.req.Explain && !x.prepared.survey.Scored && (x.req.DFS || vectors) && !(vectors && x.query.Everything)
 }
 
 // statistics asks for the sum over all shards; nil where the time was over and the caller takes what was reached.
