@@ -121,7 +121,7 @@ func (m *member) dial() *framed.Client {
 // broker is a coordinator.
 type broker struct {
 	server
-	store bool // the map is in the store; else it is where the members keep it
+	store bool // it agrees with others in a store; else the members keep the map
 	url   atomic.Pointer[string]
 	http  *http.Client
 }
@@ -133,19 +133,32 @@ type cluster struct {
 	shape   shape
 	bin     string
 	dir     string
-	members []*member
+	members []*member // grows under mu
 	brokers []*broker
+	mu      sync.Mutex
 
 	watch sync.WaitGroup
 	done  chan struct{}
 	fat   atomic.Pointer[string] // what the watch has killed
 }
 
+// keeping is where brokers agree on the shard map.
+type keeping string
+
+// Keepings. Mixed is two brokers with a store and one that is told of the map by the members alone.
+const (
+	byStore   keeping = "store"
+	byMembers keeping = "members"
+	mixed     keeping = "mixed"
+)
+
 // shape is what a cluster is made of.
 type shape struct {
 	groups, replicas int
+	keeping          keeping
 	fullDisk         bool          // the last member has a disk of its own
 	repairEvery      time.Duration // of brokers
+	moveDocs         int           // per second, of a rebalance
 }
 
 // every is how often brokers look at the shard map.
@@ -166,7 +179,7 @@ func open(t *testing.T, rng *rand.Rand, s shape) *cluster {
 		}
 	}
 	for i := range 3 {
-		c.addBroker(i, i < 2)
+		c.addBroker(i, s.keeping == byStore || s.keeping == mixed && i < 2)
 	}
 	c.watch.Go(c.guard)
 	return c
@@ -207,7 +220,9 @@ func (c *cluster) addMember(group int, ownDisk bool) *member {
 		}
 		m.proxy.Point(p.Listening[what])
 	}
+	c.mu.Lock()
 	c.members = append(c.members, m)
+	c.mu.Unlock()
 	if err := m.start(); err != nil {
 		c.t.Fatal(err)
 	}
@@ -227,7 +242,7 @@ func (c *cluster) shards() string {
 	return strings.Join(groups, ",")
 }
 
-// addBroker starts a coordinator. Those with a store share it, and each has a folder.
+// addBroker starts a coordinator. All but the last have a folder.
 func (c *cluster) addBroker(i int, store bool) {
 	c.t.Helper()
 	b := &broker{store: store, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}}
@@ -236,10 +251,13 @@ func (c *cluster) addBroker(i int, store bool) {
 	b.command = func() *exec.Cmd {
 		args := []string{
 			"broker", "--http", "127.0.0.1:0", "--shards", c.shards(), "--map-every", every.String(), "--repair-every", c.shape.repairEvery.String(),
-			"--log-level", "warn", "--drain-timeout", "10s",
+			"--move-docs-per-sec", strconv.Itoa(c.shape.moveDocs), "--log-level", "warn", "--drain-timeout", "10s",
 		}
 		if store {
-			args = append(args, "--store", filepath.Join(c.dir, "store"), "--data-dir", filepath.Join(c.dir, b.name))
+			args = append(args, "--store", filepath.Join(c.dir, "store"))
+		}
+		if i < 2 {
+			args = append(args, "--data-dir", filepath.Join(c.dir, b.name))
 		}
 		cmd := exec.Command(c.bin, args...)
 		cmd.Env = append(os.Environ(), nameVariable+"="+b.name)
@@ -261,6 +279,8 @@ func (c *cluster) servers() []*server {
 	for _, b := range c.brokers {
 		out = append(out, &b.server)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, m := range c.members {
 		out = append(out, &m.server)
 	}

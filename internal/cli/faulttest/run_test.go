@@ -4,9 +4,17 @@ package faulttest
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -51,29 +59,176 @@ func (l *load) report() {
 // draw makes a fault of a kind; nil where there is nothing for it to hit.
 func (c *cluster) draw(kind string) *fault { return kinds[kind](c) }
 
-// Every kind of fault, one after the other, under load: nothing that was acknowledged is lost, nothing is there twice, no answer calls
-// itself complete that is not.
+// drawSome makes one or two faults that can be had at once.
+func (c *cluster) drawSome() []*fault {
+	order := slices.Sorted(maps.Keys(kinds))
+	for {
+		var fs []*fault
+		for range 1 + c.rng.IntN(2) {
+			if f := c.draw(order[c.rng.IntN(len(order))]); f != nil && c.apart(append(fs, f)) {
+				fs = append(fs, f)
+			}
+		}
+		if len(fs) > 0 {
+			return fs
+		}
+	}
+}
+
+// check ends the load, waits for the cluster to mend itself, and holds everything against what was written.
+func (l *load) check() {
+	l.c.t.Helper()
+	l.end()
+	l.c.mended()
+	l.verify()
+	if l.c.t.Failed() {
+		l.report()
+		l.c.t.FailNow()
+	}
+}
+
+// Every kind of fault, one after the other, under load, and then some while documents move to a group that was added: nothing that was
+// acknowledged is lost, nothing is there twice, no answer calls itself complete that is not.
 func TestEveryKindOfFault(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts real processes")
 	}
 	seed := drawSeed(t)
-	c := open(t, rand.New(rand.NewPCG(seed, 1)), shape{groups: 2, replicas: 2, fullDisk: true})
+	c := open(t, rand.New(rand.NewPCG(seed, 1)), shape{groups: 2, replicas: 2, keeping: mixed, fullDisk: true, moveDocs: 400})
 	l := c.ready(seed)
 	l.begin()
 	order := slices.Sorted(maps.Keys(kinds))
 	c.rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	for _, kind := range order {
 		if f := c.draw(kind); f != nil {
-			c.suffer(400*time.Millisecond, f)
-			c.hold(100 * time.Millisecond)
+			c.suffer(300*time.Millisecond, f)
+			c.hold(50 * time.Millisecond)
 		}
 	}
-	l.end()
-	c.mended()
-	l.verify()
+	l.check()
+	l.begin()
+	c.addGroup()
+	c.move(3, 3, 300*time.Millisecond)
+	l.check()
 	c.doctor()
 	l.report()
+}
+
+// addGroup starts a member and makes it a group, which holds nothing yet.
+func (c *cluster) addGroup() {
+	c.t.Helper()
+	m := c.addMember(c.members[len(c.members)-1].group+1, false)
+	if c.shape.keeping != byMembers {
+		c.topology("add-group", m.address())
+		return
+	}
+	// The members keep the map, and the brokers are the word on who they are.
+	for _, b := range c.brokers {
+		if err := errors.Join(b.kill(), b.start()); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.awaitMaps()
+}
+
+// removeGroup removes the last group, which holds nothing any more, and ends its member.
+func (c *cluster) removeGroup() {
+	c.t.Helper()
+	m := c.members[len(c.members)-1]
+	c.mu.Lock()
+	c.members = c.members[:len(c.members)-1]
+	c.mu.Unlock()
+	if c.shape.keeping != byMembers {
+		c.topology("remove-group")
+	} else {
+		for _, b := range c.brokers {
+			if err := errors.Join(b.kill(), b.start()); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+	c.awaitMaps()
+	if err := errors.Join(m.kill(), m.proxy.Close()); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// topology runs a command of weft topology.
+func (c *cluster) topology(args ...string) {
+	c.t.Helper()
+	args = append([]string{"topology", "--url", *c.brokers[0].url.Load()}, args...)
+	if out, err := exec.Command(c.bin, args...).CombinedOutput(); err != nil {
+		c.t.Fatalf("weft %v: %v\n%s", args, err, out)
+	}
+}
+
+// awaitMaps waits until all brokers go by the same map over all groups.
+func (c *cluster) awaitMaps() {
+	c.t.Helper()
+	eventually(c.t, "one map", func(ctx context.Context) string {
+		var first string
+		for i, b := range c.brokers {
+			var top struct {
+				Map json.RawMessage `json:"map"`
+			}
+			a := b.call(ctx, http.MethodGet, "/_topology", nil, "", nil, "")
+			if a.err != nil || a.status != http.StatusOK || json.Unmarshal(a.body, &top) != nil {
+				return a.String()
+			}
+			if i == 0 {
+				first = string(top.Map)
+			}
+			if string(top.Map) != first || strings.Count(first, `"members"`) != c.members[len(c.members)-1].group+1 {
+				return fmt.Sprintf("%s goes by %s, %s by %s", c.brokers[0].name, first, b.name, top.Map)
+			}
+		}
+		return ""
+	})
+}
+
+// move moves the documents so that they stand on so many groups, with some faults meanwhile.
+func (c *cluster) move(groups, faults int, most time.Duration) {
+	c.t.Helper()
+	b := c.brokers[c.rng.IntN(2)]
+	var started struct {
+		Job string `json:"job"`
+	}
+	eventually(c.t, "rebalance", func(ctx context.Context) string {
+		var top struct {
+			Map struct {
+				Placed int `json:"placed"`
+			} `json:"map"`
+		}
+		a := b.call(ctx, http.MethodGet, "/_topology", nil, "", nil, "")
+		if a.err != nil || json.Unmarshal(a.body, &top) != nil {
+			return a.String()
+		}
+		p := url.Values{"wait": {"false"}, "from": {strconv.Itoa(top.Map.Placed)}, "to": {strconv.Itoa(groups)}}
+		a = b.call(ctx, http.MethodPost, "/_rebalance", p, "", nil, "")
+		if a.err != nil || a.status != http.StatusAccepted || json.Unmarshal(a.body, &started) != nil {
+			return a.String()
+		}
+		return ""
+	})
+	began := time.Now()
+	state := func(ctx context.Context) string {
+		var job struct {
+			State string `json:"state"`
+		}
+		a := b.call(ctx, http.MethodGet, "/_jobs/"+started.Job, nil, "", nil, "")
+		if a.err != nil || json.Unmarshal(a.body, &job) != nil || job.State != "done" {
+			return a.String()
+		}
+		return ""
+	}
+	for range faults {
+		if state(c.t.Context()) == "" {
+			break
+		}
+		c.suffer(most/4+time.Duration(c.rng.Int64N(int64(most))), c.drawSome()...)
+	}
+	eventually(c.t, "the move to "+strconv.Itoa(groups)+" groups", state)
+	c.t.Logf("moved to %d groups in %v", groups, time.Since(began).Round(time.Millisecond))
 }
 
 // Faults by random choices, two at once now and then, some of them so long that calls give up, for as long as -faults.for says. Every
@@ -87,41 +242,45 @@ func TestRandomFaults(t *testing.T) {
 	end := time.Now().Add(*forFlag)
 	for n := 0; time.Now().Before(end) && !t.Failed(); n++ {
 		t.Run("", func(t *testing.T) {
-			s := shape{groups: 1 + rng.IntN(2), replicas: 2, fullDisk: rng.IntN(2) == 0}
+			s := shape{
+				groups: 1 + rng.IntN(2), replicas: 2, fullDisk: rng.IntN(2) == 0, moveDocs: 100 + rng.IntN(1000),
+				keeping: []keeping{byStore, byMembers, mixed}[rng.IntN(3)],
+			}
 			if s.groups == 1 {
 				s.replicas = 2 + rng.IntN(3)
 			}
 			if rng.IntN(2) == 0 {
 				s.repairEvery = time.Duration(1+rng.IntN(10)) * time.Second
 			}
-			t.Logf("%d groups of %d, repaired every %v", s.groups, s.replicas, s.repairEvery)
+			t.Logf("%+v", s)
 			c := open(t, rng, s)
 			l := c.ready(seed + uint64(n))
-			order := slices.Sorted(maps.Keys(kinds))
-			for range 1 + rng.IntN(4) {
+			grown := false
+			for range 2 + rng.IntN(4) {
 				l.begin()
-				for range 1 + rng.IntN(12) {
-					d := time.Duration(50+rng.IntN(1500)) * time.Millisecond
-					if rng.IntN(12) == 0 {
-						d = time.Duration(9+rng.IntN(6)) * time.Second
-					}
-					var fs []*fault
-					for range 1 + rng.IntN(2) {
-						if f := c.draw(order[rng.IntN(len(order))]); f != nil && c.apart(append(fs, f)) {
-							fs = append(fs, f)
+				switch rng.IntN(2) {
+				case 0:
+					for range 1 + rng.IntN(12) {
+						d := time.Duration(50+rng.IntN(1500)) * time.Millisecond
+						if rng.IntN(12) == 0 {
+							d = time.Duration(9+rng.IntN(6)) * time.Second
+						}
+						c.suffer(d, c.drawSome()...)
+						if rng.IntN(2) == 0 {
+							c.hold(time.Duration(rng.IntN(500)) * time.Millisecond)
 						}
 					}
-					c.suffer(d, fs...)
-					if rng.IntN(2) == 0 {
-						c.hold(time.Duration(rng.IntN(500)) * time.Millisecond)
+				default:
+					if !grown {
+						c.addGroup()
+						c.move(s.groups+1, rng.IntN(8), time.Second)
+					} else {
+						c.move(s.groups, rng.IntN(8), time.Second)
+						c.removeGroup()
 					}
+					grown = !grown
 				}
-				l.end()
-				c.mended()
-				l.verify()
-				if t.Failed() {
-					return
-				}
+				l.check()
 			}
 			c.doctor()
 			l.report()

@@ -415,8 +415,8 @@ func (l *load) search(ctx context.Context, b *broker, p url.Values) *found {
 		l.blame("search of %s: %v: %v", b.name, err, a)
 		return nil
 	}
-	if f.Coverage.Complete != (f.Shards.Failed == 0) {
-		l.blame("search of %s, %v: complete is %t with %d shards failed", b.name, p, f.Coverage.Complete, f.Shards.Failed)
+	if f.Coverage.Complete && f.Shards.Failed > 0 {
+		l.blame("search of %s, %v: complete with %d shards failed", b.name, p, f.Shards.Failed)
 	}
 	l.mu.Lock()
 	if f.whole() {
