@@ -24,7 +24,6 @@ const (
 	longTime   = 10 * time.Minute // of one that looks at a whole index
 	busyTries  = 20               // of a call that is refused for want of room
 	mostBusy   = 2 * time.Second  // between two of them
-	batchIDs   = 500              // documents that are compared and copied at once
 	batchBytes = 4 << 20          // of them in memory, for each batch under way
 )
 

@@ -75,13 +75,13 @@ func (j *running) cleanMember(ctx context.Context, w *work, index string, group,
 	m := w.st.Groups[group].Members[member]
 	visible := w.st.Visible()
 	for {
-		l, err := w.list(ctx, index, m, after, listIDs, func(id string) bool { return visible.Shard(id) != group })
+		l, err := w.list(ctx, index, m, after, j.r.tune.list, func(id string) bool { return visible.Shard(id) != group })
 		if err != nil {
 			return 0, err
 		}
 		done := j.snapshot().Done
 		for at := 0; at < len(l.ids); {
-			end := min(at+batchIDs, len(l.ids))
+			end := min(at+j.r.tune.batch, len(l.ids))
 			left, err := w.resolve(ctx, index, w.st.Groups[group], l.ids[at:end], adopt)
 			if err != nil {
 				return 0, err

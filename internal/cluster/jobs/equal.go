@@ -23,7 +23,6 @@ const (
 	// secondLook is the wait before something that readers may see is overwritten or deleted: a write that is on its way to all
 	// members has reached them by then.
 	secondLook = 50 * time.Millisecond
-	pageSums   = 2000 // checksums of a page
 )
 
 // manner says how members are made equal.
@@ -48,7 +47,7 @@ type differing struct {
 // at the same time is never overwritten unseen.
 func (w *work) equalize(ctx context.Context, index string, ref *members.Member, to []*members.Member, ids []string, how manner) (left []string, err error) {
 	for len(ids) > 0 {
-		n := min(len(ids), batchIDs)
+		n := min(len(ids), w.r.tune.batch)
 		some, err := w.equalizeBatch(ctx, index, ref, to, ids[:n], how)
 		if err != nil {
 			return nil, err
@@ -185,7 +184,7 @@ func (w *work) give(ctx context.Context, index string, ref *members.Member, to [
 }
 
 // depthOf is how finely an index of so many documents is compared: about 500 documents to a range.
-func depthOf(docs uint64) int { return min(max(bits.Len64(docs/batchIDs), 4), 12) }
+func depthOf(docs uint64) int { return min(max(bits.Len64(docs/500), 4), 12) }
 
 // digest is the digest of an index at a member. One without the index is that of no documents.
 func (w *work) digest(ctx context.Context, index string, m *members.Member, depth int, owned []placement.Share) (*leaf.DigestReply, error) {
@@ -301,7 +300,7 @@ func (w *work) unequal(ctx context.Context, index string, ref *members.Member, t
 			return !slices.ContainsFunc(of, func(s leaf.Sum) bool { return s != of[0] })
 		})
 		ids := slices.Sorted(maps.Keys(states))
-		for part := range slices.Chunk(ids, batchIDs) {
+		for part := range slices.Chunk(ids, w.r.tune.batch) {
 			if err := each(part); err != nil {
 				return err
 			}
@@ -316,7 +315,7 @@ func (w *work) unequal(ctx context.Context, index string, ref *members.Member, t
 // page is a page of the checksums of a range.
 func (w *work) page(ctx context.Context, index string, m *members.Member, of leaf.HashRange, after string, owned []placement.Share) (*leaf.SumsReply, error) {
 	reply, err := ask(ctx, m, "Sums", longTime, func(r *leaf.SumsReply) *leaf.Meta { return &r.Meta }, func(ctx context.Context) (*leaf.SumsReply, error) {
-		return m.Leaf.Sums(ctx, &leaf.SumsRequest{Index: index, View: w.view(owned...), Range: &of, After: after, Limit: pageSums})
+		return m.Leaf.Sums(ctx, &leaf.SumsRequest{Index: index, View: w.view(owned...), Range: &of, After: after, Limit: w.r.tune.page})
 	})
 	switch {
 	case hasCode(err, api.IndexNotFound):

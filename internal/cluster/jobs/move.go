@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	listIDs      = 50_000          // ids of a list in memory
-	copyIDs      = 4 * batchIDs    // documents of a part of it, which go to their groups at once
 	comparePass  = 4               // comparisons of two groups by digests before ids that were seen equal one by one have to do
 	hintPasses   = 3               // comparisons of all groups because members had missed something
 	placeTime    = 2 * time.Minute // of a call of Place, which waits for the writes under way
@@ -314,7 +312,7 @@ func (j *running) copying(ctx context.Context, st *members.State) error {
 func (w *work) truth(group int) *members.Member {
 	ms := w.st.Groups[group].Members
 	for _, m := range ms {
-		if !w.r.Behind(m.Addr) {
+		if !w.r.lacks(m.Addr) {
 			return m
 		}
 	}
@@ -417,7 +415,7 @@ func (j *running) copyFrom(ctx context.Context, w *work, index string, group int
 		after = at.After
 	}
 	for {
-		l, err := w.list(ctx, index, m, after, listIDs, func(id string) bool {
+		l, err := w.list(ctx, index, m, after, j.r.tune.list, func(id string) bool {
 			h := placement.Hash(id)
 			return from.ShardOfHash(h) == group && to.ShardOfHash(h) != group
 		})
@@ -426,7 +424,7 @@ func (j *running) copyFrom(ctx context.Context, w *work, index string, group int
 		}
 		done := j.snapshot().Done
 		for at := 0; at < len(l.ids); {
-			end := min(at+copyIDs, len(l.ids))
+			end := min(at+4*j.r.tune.batch, len(l.ids))
 			byGroup := map[int][]string{}
 			for _, id := range l.ids[at:end] {
 				o := to.Shard(id)

@@ -154,12 +154,18 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 				return err
 			})
 			deferred += uint64(left)
+			if err == nil && left == 0 {
+				j.r.trust(m.Addr)
+			}
 			if err != nil {
 				if err := fail(m, err); err != nil {
 					return err
 				}
 			}
 		}
+	}
+	if len(out.Failed) == 0 {
+		j.r.trust(primary.Addr) // it is what was asked for that the others are as it is
 	}
 	out.Copied, out.Removed = w.tally.copied, w.tally.removed
 	j.note(func(p *progress) {
@@ -350,10 +356,24 @@ func (r *Runner) compareAll(ctx context.Context) error {
 		if slices.ContainsFunc(g.Members, func(m *members.Member) bool { return r.Behind(m.Addr) }) {
 			continue // what is missing there is known, and comes of itself
 		}
+		if r.suspect(g.Members[0].Addr) {
+			// It may have lost its documents: it is made equal to another, never the others to it.
+			if err := w.refill(ctx, g); err != nil {
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				r.count.held.Add(1)
+				errs = append(errs, fmt.Errorf("compare %s: %w", g.Members[0].Addr, err))
+				continue
+			}
+		}
 		for _, m := range g.Members[1:] {
-			_, err := w.repairMember(ctx, own, g.Members[0], m, seen)
+			left, err := w.repairMember(ctx, own, g.Members[0], m, seen)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
+			}
+			if err == nil && left == 0 {
+				r.trust(m.Addr)
 			}
 			if suspect, ok := errors.AsType[*suspectError](err); ok {
 				r.count.held.Add(1)
@@ -364,4 +384,27 @@ func (r *Runner) compareAll(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// errNoReference says that all members of a group may have lost their documents.
+var errNoReference = errors.New("every member of its group may lack documents; POST /_repair makes all equal to the primary")
+
+// refill makes the primary of a group equal to a member that is not suspect.
+func (w *work) refill(ctx context.Context, group *members.Group) error {
+	primary := group.Members[0]
+	for _, m := range group.Members[1:] {
+		if w.r.suspect(m.Addr) {
+			continue
+		}
+		left, err := w.repairMember(ctx, nil, m, primary, seen)
+		if err != nil {
+			return err
+		}
+		if left > 0 {
+			return errUnequal
+		}
+		w.r.trust(primary.Addr)
+		return nil
+	}
+	return errNoReference
 }

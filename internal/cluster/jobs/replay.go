@@ -150,7 +150,7 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 		return err
 	}
 	for range replayRounds {
-		b, err := r.o.Hints.Next(addr, batchIDs)
+		b, err := r.o.Hints.Next(addr, r.tune.batch)
 		if err != nil && !errors.Is(err, hints.ErrCorrupt) {
 			return err
 		}
@@ -223,11 +223,11 @@ func (r *Runner) source(st *members.State, m *memberOf, id string) *members.Memb
 	// Not the group that the document is being moved to: it may not have it yet.
 	owner := st.Owner(id)
 	for _, o := range owner.Members {
-		if o != m.Member && !r.Behind(o.Addr) {
+		if o != m.Member && !r.lacks(o.Addr) {
 			return o
 		}
 	}
-	if first := owner.Members[0]; first != m.Member {
+	if first := owner.Members[0]; first != m.Member && !r.suspect(first.Addr) {
 		return first
 	}
 	return nil
@@ -241,9 +241,12 @@ func (r *Runner) compareMember(ctx context.Context, st *members.State, m *member
 	}
 	var from *members.Member
 	for _, o := range m.group.Members {
-		if o != m.Member && (from == nil || r.Behind(from.Addr) && !r.Behind(o.Addr)) {
+		if o != m.Member && !r.suspect(o.Addr) && (from == nil || r.Behind(from.Addr) && !r.Behind(o.Addr)) {
 			from = o
 		}
+	}
+	if from == nil && len(m.group.Members) > 1 {
+		return errNoReference
 	}
 	if from != nil && (m.Member != m.group.Members[0] || !r.Behind(from.Addr)) {
 		w := r.work(st)
@@ -254,6 +257,7 @@ func (r *Runner) compareMember(ctx context.Context, st *members.State, m *member
 		if left > 0 {
 			return errUnequal
 		}
+		r.trust(m.Addr)
 	}
 	if _, err := r.o.Hints.Compared(c); err != nil {
 		return err

@@ -51,14 +51,31 @@ type Options struct {
 	Metrics  *obs.Metrics // nil: nothing is published
 }
 
-// Times of the loop.
+// tuning is how much is done at once, and how often it is looked at things. Tests have smaller ones.
+type tuning struct {
+	batch int // documents that are compared and copied at once
+	list  int // ids of a list in memory
+	page  int // checksums of a page
+
+	look  time.Duration // how often the ledger is looked at
+	beat  time.Duration // how often who does a job says that it lives, and writes down how far it is
+	lease time.Duration // without a beat, others take over
+	adopt time.Duration // until a move whose job is not known is gone on with, where others may have ledgers of their own
+}
+
+func defaultTuning(alone bool) tuning {
+	t := tuning{
+		batch: 500, list: 50_000, page: 2000,
+		look: 4 * time.Second, beat: 2 * time.Second, lease: 15 * time.Second, adopt: time.Minute,
+	}
+	if alone {
+		t.look = time.Second // it costs nothing
+	}
+	return t
+}
+
 const (
-	lookEvery     = time.Second      // how often the ledger of one coordinator alone is looked at
-	lookOften     = 4 * time.Second  // and one that several share
-	beatEvery     = 2 * time.Second  // how often who does a job says that it lives, and writes down how far it is
-	leaseTime     = 15 * time.Second // without a beat, others take over
-	adoptAfter    = time.Minute      // a move whose job is not known, where others may have ledgers of their own
-	lastWordTime  = 2 * time.Second  // of Close, to give the lease back
+	lastWordTime  = 2 * time.Second // of Close, to give the lease back
 	leastBackoff  = 100 * time.Millisecond
 	mostBackoff   = 10 * time.Second
 	awaitEvery    = time.Second
@@ -90,6 +107,7 @@ type Runner struct {
 	log    *slog.Logger
 	id     string // of this Runner, in leases
 	ledger ledger
+	tune   tuning
 	alone  bool          // nobody else writes the ledger
 	folder *store.Folder // nil: there is none
 	pace   *pacer
@@ -124,6 +142,7 @@ func New(c Cluster, o Options) (*Runner, error) {
 	r := &Runner{
 		c: c, o: o, log: o.Log, id: strings.ToLower(rand.Text()), pace: newPacer(o.DocsPerSec, o.BytesPerSec),
 		wake: make(chan struct{}, 1), changed: make(chan struct{}), alone: o.Store == nil,
+		tune: defaultTuning(o.Store == nil),
 	}
 	switch {
 	case o.Store != nil:
@@ -212,7 +231,7 @@ func (r *Runner) free(l *lookout, of *lease) bool {
 		l.seen, l.since = *of, time.Now()
 		return false
 	}
-	return time.Since(l.since) >= leaseTime
+	return time.Since(l.since) >= r.tune.lease
 }
 
 // run does jobs until Close.
@@ -220,10 +239,6 @@ func (r *Runner) run() {
 	var l lookout
 	began := time.Now()
 	next := began.Add(r.untilRepair()) // in the background
-	every := lookOften
-	if r.alone {
-		every = lookEvery
-	}
 	failing := ""
 	for {
 		again, err := r.look(r.ctx, &l, began, &next)
@@ -239,7 +254,7 @@ func (r *Runner) run() {
 		if again {
 			continue
 		}
-		t := time.NewTimer(every)
+		t := time.NewTimer(r.tune.look)
 		select {
 		case <-t.C:
 		case <-r.wake:
@@ -264,7 +279,7 @@ func (r *Runner) look(ctx context.Context, l *lookout, began time.Time, next *ti
 	active := b.active()
 	move := st.Map.Move
 	switch {
-	case active == nil && move != nil && b.find(move.Job) == nil && (!r.alone || time.Since(began) >= adoptAfter):
+	case active == nil && move != nil && b.find(move.Job) == nil && (!r.alone || time.Since(began) >= r.tune.adopt):
 		r.log.Warn("a move whose job is not known goes on", "job", move.Job)
 		if _, err := r.add(ctx, adopted(st.Map)); err != nil && !hasCode(err, api.JobConflict) {
 			return false, err
@@ -493,7 +508,7 @@ func (r *Runner) perform(ctx context.Context, rec *record) {
 // beat calls save now and then until the context ends. Where that tells the end, or fails for so long that others take over, it ends the
 // context.
 func (r *Runner) beat(ctx context.Context, save func(context.Context) error, end context.CancelCauseFunc) {
-	t := time.NewTicker(beatEvery)
+	t := time.NewTicker(r.tune.beat)
 	defer t.Stop()
 	last := time.Now()
 	for {
@@ -510,7 +525,7 @@ func (r *Runner) beat(ctx context.Context, save func(context.Context) error, end
 			return
 		case ctx.Err() != nil:
 			return
-		case !r.alone && time.Since(last) >= leaseTime:
+		case !r.alone && time.Since(last) >= r.tune.lease:
 			end(fmt.Errorf("%w: the ledger could not be written: %w", errLeaseLost, err))
 			return
 		}

@@ -1,0 +1,462 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/topology/placement"
+	"github.com/weft-search/weft/internal/topology/shardmap"
+	"github.com/weft-search/weft/internal/vfs/memfs"
+)
+
+var rules = []placement.Rule{placement.Ring, placement.Modulo, placement.Rendezvous}
+
+// corpus makes documents named pkg/1 and so on.
+func corpus(n int) (docs []string, byID map[string]string) {
+	byID = map[string]string{}
+	for i := range n {
+		d := doc(fmt.Sprintf("pkg/%d", i+1), 0)
+		docs = append(docs, d)
+		byID[idOf(d)] = d
+	}
+	return docs, byID
+}
+
+// A plan says what a rebalance moves, for all rules, to more groups and to fewer, and a second run moves nothing.
+func TestPlanIsWhatIsMoved(t *testing.T) {
+	for _, rule := range rules {
+		for _, c := range []struct{ from, to int }{{3, 4}, {4, 3}, {1, 3}, {3, 1}} {
+			t.Run(fmt.Sprintf("%s %d to %d", rule, c.from, c.to), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					sizes := []int{2, 1, 2, 1}[:max(c.from, c.to)]
+					f := newFleet(t)
+					f.begin(rule, c.from, sizes...)
+					docs, byID := corpus(400)
+					spec := f.current().Visible()
+					f.load("default", spec, sizes, docs...)
+					plan, err := placement.NewPlan(spec, c.to)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for id := range byID {
+						plan.Add(id)
+					}
+					want := map[placement.Rule]uint64{
+						placement.Ring: plan.Report().Ring.Moved, placement.Modulo: plan.Report().Modulo.Moved, placement.Rendezvous: plan.Report().Rendezvous.Moved,
+					}[rule]
+					co := f.coordinator(Options{})
+					defer co.shut(t)
+					reply, err := co.Rebalance(t.Context(), c.from, c.to)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !reply.OK || reply.Moved != want || reply.Deferred != 0 || reply.MissingAtSource != 0 {
+						t.Errorf("moved %+v, the plan says %d", *reply, want)
+					}
+					f.same("default", byID)
+					if m := f.current(); m.Placed != c.to {
+						t.Errorf("documents are placed over %d groups, want %d", m.Placed, c.to)
+					}
+					j, err := co.Job(t.Context(), reply.Job)
+					if err != nil || j.State != Done || j.Total != 400 || j.Done != j.Total || j.Error != "" || j.Kind != Rebalance {
+						t.Errorf("job %+v, %v", j, err)
+					}
+					again, err := co.Rebalance(t.Context(), c.from, c.to)
+					if err != nil || !again.OK || again.Moved != 0 {
+						t.Errorf("the second run: %+v, %v", again, err)
+					}
+					f.same("default", byID)
+				})
+			})
+		}
+	}
+}
+
+// Documents that stand where they do not belong come to their owner, if that does not have them, before they are deleted.
+func TestSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		sizes := []int{1, 2, 2}
+		f.begin(placement.Ring, 3, sizes...)
+		docs, byID := corpus(60)
+		f.load("default", f.current().Visible(), sizes, docs...)
+		wrong := 0
+		for i, d := range docs {
+			id := idOf(d)
+			o := shardOf(f.current().Visible(), id)
+			other := (o + 1) % 3
+			switch i % 4 {
+			case 0: // only where it does not belong
+				for k := range sizes[o] {
+					f.at(addr(o, k)).remove("default", id)
+				}
+				f.at(addr(other, 0)).put("default", d)
+				wrong++
+			case 1: // on both, an older one where it does not belong
+				for k := range sizes[other] {
+					f.at(addr(other, k)).put("default", doc(id, 7))
+				}
+				wrong++
+			}
+		}
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		reply, err := co.Rebalance(t.Context(), 2, 3)
+		if err != nil || !reply.OK || reply.Moved != uint64(wrong) {
+			t.Fatalf("%+v, %v, want %d moved", reply, err, wrong)
+		}
+		f.same("default", byID)
+		again, err := co.Rebalance(t.Context(), 2, 3)
+		if err != nil || !again.OK || again.Moved != 0 {
+			t.Errorf("the second run: %+v, %v", again, err)
+		}
+	})
+}
+
+// A move hides nothing that was to be seen before it, wherever it stood.
+func TestMoveTakesStraysAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		sizes := []int{1, 1, 1, 1}
+		f.begin(placement.Ring, 3, sizes...)
+		docs, byID := corpus(60)
+		f.load("default", f.current().Visible(), sizes, docs...)
+		f.at(addr(3, 0)).put("other", doc("alone", 1)) // on a group that is new
+		for _, d := range docs[:10] {
+			o := shardOf(f.current().Visible(), idOf(d))
+			f.at(addr(o, 0)).remove("default", idOf(d))
+			f.at(addr((o+1)%3, 0)).put("default", d)
+		}
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		reply, err := co.Rebalance(t.Context(), 3, 4)
+		if err != nil || !reply.OK {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		f.same("default", byID)
+		f.same("other", map[string]string{"alone": doc("alone", 1)})
+	})
+}
+
+func wantProblem(t testing.TB, err error, code api.Code) {
+	t.Helper()
+	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != code {
+		t.Errorf("%v, want %s", err, code)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		sizes := []int{1, 1, 1}
+		f.begin(placement.Ring, 2, sizes...)
+		docs, _ := corpus(20)
+		f.load("default", f.current().Visible(), sizes, docs...)
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		ctx := t.Context()
+		_, err := co.StartRebalance(ctx, 1, 3)
+		wantProblem(t, err, api.InvalidParameter)
+		_, err = co.StartRebalance(ctx, 2, 4)
+		wantProblem(t, err, api.InvalidParameter)
+		_, err = co.Job(ctx, "none")
+		wantProblem(t, err, api.JobNotFound)
+		_, err = co.Act(ctx, "none", "pause")
+		wantProblem(t, err, api.JobNotFound)
+		_, err = co.Act(ctx, "none", "stop")
+		wantProblem(t, err, api.InvalidParameter)
+
+		f.at(addr(2, 0)).setDown(true) // so that it waits
+		id, err := co.StartRebalance(ctx, 2, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = co.StartRebalance(ctx, 2, 3)
+		wantProblem(t, err, api.JobConflict)
+		_, err = co.StartRepair(ctx)
+		wantProblem(t, err, api.JobConflict)
+		f.at(addr(2, 0)).setDown(false)
+		if rec, err := co.await(ctx, id); err != nil || rec.State != Done {
+			t.Fatalf("%+v, %v", rec, err)
+		}
+		_, err = co.Act(ctx, id, "cancel")
+		wantProblem(t, err, api.JobConflict)
+	})
+}
+
+// A job waits for members that are away. Who waits for it is told after a while; it goes on by itself.
+func TestJobWaitsForMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		sizes := []int{1, 1, 2}
+		f.begin(placement.Ring, 2, sizes...)
+		docs, byID := corpus(100)
+		f.load("default", f.current().Visible(), sizes, docs...)
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		dead := f.at(addr(2, 1))
+		dead.before = func(_ context.Context, call string) {
+			if call == "Sync" {
+				dead.setDown(true)
+			}
+		}
+		reply, err := co.Rebalance(t.Context(), 2, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved := uint64(0)
+		for id := range byID {
+			if shardOf(placement.Spec{Rule: placement.Ring, Shards: 3, VNodes: 16}, id) == 2 {
+				moved++
+			}
+		}
+		if reply.OK || reply.Deferred != moved || reply.Moved != 0 {
+			t.Errorf("%+v, want %d deferred", *reply, moved)
+		}
+		j, err := co.Job(t.Context(), reply.Job)
+		if err != nil || j.State != Running || j.Error == "" {
+			t.Errorf("job %+v, %v", j, err)
+		}
+		if m := f.current(); m.Move == nil || m.Move.Phase != shardmap.Copying {
+			t.Errorf("the move is %+v", m.Move)
+		}
+		dead.mu.Lock()
+		dead.before, dead.down = nil, false
+		dead.mu.Unlock()
+		rec, err := co.await(t.Context(), reply.Job)
+		if err != nil || rec.State != Done || rec.Moved != moved {
+			t.Fatalf("%+v, %v", rec, err)
+		}
+		f.same("default", byID)
+	})
+}
+
+// A document that its new owner does not take stays where it is, and with it all others.
+func TestRefusedDocument(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		sizes := []int{1, 1, 1}
+		f.begin(placement.Ring, 2, sizes...)
+		docs, byID := corpus(100)
+		f.load("default", f.current().Visible(), sizes, docs...)
+		for id := range byID {
+			if shardOf(placement.Spec{Rule: placement.Ring, Shards: 3, VNodes: 16}, id) == 2 {
+				f.at(addr(2, 0)).refuse[id] = true
+				break
+			}
+		}
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		reply, err := co.Rebalance(t.Context(), 2, 3)
+		if err != nil || reply.OK || reply.Deferred != 1 {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		j, err := co.Job(t.Context(), reply.Job)
+		if err != nil || j.State != Failed || j.Error == "" {
+			t.Errorf("job %+v, %v", j, err)
+		}
+		f.same("default", byID)
+		if m := f.current(); m.Placed != 2 {
+			t.Errorf("placed over %d", m.Placed)
+		}
+	})
+}
+
+// Pausing holds a job, cancelling undoes it, in every part of it until the cutover.
+func TestPauseAndCancel(t *testing.T) {
+	for _, stop := range []string{"IDs", "Sync", "Digest"} {
+		t.Run(stop, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t)
+				sizes := []int{1, 1, 1}
+				f.begin(placement.Modulo, 2, sizes...)
+				docs, byID := corpus(100)
+				f.load("default", f.current().Visible(), sizes, docs...)
+				co := f.coordinator(Options{})
+				defer co.shut(t)
+				reached, release := make(chan struct{}), make(chan struct{})
+				first := true
+				m := f.at(addr(0, 0))
+				m.before = func(ctx context.Context, call string) {
+					if call == stop && first {
+						first = false
+						close(reached)
+						select {
+						case <-release:
+						case <-ctx.Done():
+						}
+					}
+				}
+				if stop == "Sync" {
+					m.before, f.at(addr(2, 0)).before = nil, m.before
+				}
+				ctx := t.Context()
+				id, err := co.StartRebalance(ctx, 2, 3)
+				if err != nil {
+					t.Fatal(err)
+				}
+				<-reached
+				if j, err := co.Act(ctx, id, "pause"); err != nil || j.State != Paused {
+					t.Fatalf("%+v, %v", j, err)
+				}
+				close(release)
+				time.Sleep(time.Minute)
+				if j, err := co.Job(ctx, id); err != nil || j.State != Paused {
+					t.Fatalf("%+v, %v", j, err)
+				}
+				_, err = co.StartRepair(ctx)
+				wantProblem(t, err, api.JobConflict)
+				if j, err := co.Act(ctx, id, "cancel"); err != nil || j.State != Running {
+					t.Fatalf("%+v, %v", j, err)
+				}
+				rec, err := co.await(ctx, id)
+				if err != nil || rec.State != Cancelled {
+					t.Fatalf("%+v, %v", rec, err)
+				}
+				f.same("default", byID)
+				if m := f.current(); m.Placed != 2 || m.Move != nil {
+					t.Errorf("map %+v", m)
+				}
+				reply, err := co.Rebalance(ctx, 2, 3)
+				if err != nil || !reply.OK {
+					t.Fatalf("%+v, %v", reply, err)
+				}
+				f.same("default", byID)
+			})
+		})
+	}
+}
+
+// After the cutover a job can be paused and not cancelled.
+func TestNoCancelAfterCutover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		sizes := []int{1, 1, 1}
+		f.begin(placement.Ring, 2, sizes...)
+		docs, byID := corpus(100)
+		f.load("default", f.current().Visible(), sizes, docs...)
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		reached := make(chan struct{})
+		first := true
+		m := f.at(addr(0, 0))
+		m.before = func(ctx context.Context, call string) {
+			if call == "Sync" && first { // group 0 gets none but deletions
+				first = false
+				close(reached)
+				<-ctx.Done()
+			}
+		}
+		ctx := t.Context()
+		id, err := co.StartRebalance(ctx, 2, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-reached
+		_, err = co.Act(ctx, id, "cancel")
+		wantProblem(t, err, api.JobConflict)
+		if _, err := co.Act(ctx, id, "pause"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := co.Act(ctx, id, "resume"); err != nil {
+			t.Fatal(err)
+		}
+		if rec, err := co.await(ctx, id); err != nil || rec.State != Done {
+			t.Fatalf("%+v, %v", rec, err)
+		}
+		f.same("default", byID)
+	})
+}
+
+// A move whose job nobody knows goes on, in every phase, by itself or when it is asked for.
+func TestUnknownMove(t *testing.T) {
+	phases := map[string]func(*shardmap.Map) (*shardmap.Map, error){
+		"copying": func(m *shardmap.Map) (*shardmap.Map, error) { return m, nil },
+		"aborted": (*shardmap.Map).AbortMove,
+	}
+	for name, then := range phases {
+		for _, asked := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s %v", name, asked), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFleet(t)
+					sizes := []int{1, 2, 1}
+					f.begin(placement.Ring, 2, sizes...)
+					docs, byID := corpus(100)
+					spec := f.current().Visible()
+					f.load("default", spec, sizes, docs...)
+					to := spec
+					to.Shards = 3
+					for i, d := range docs {
+						if i%2 == 0 && shardOf(to, idOf(d)) == 2 {
+							f.at(addr(2, 0)).put("default", d)
+						}
+					}
+					src := shardmap.NewStoreSource(f.store)
+					m, v, err := src.Load(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					if m, err = m.BeginMove(3, "lost"); err != nil {
+						t.Fatal(err)
+					}
+					if v, err = src.Swap(t.Context(), v, m); err != nil {
+						t.Fatal(err)
+					}
+					next, err := then(m)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if next != m {
+						if _, err := src.Swap(t.Context(), v, next); err != nil {
+							t.Fatal(err)
+						}
+					}
+					o := Options{}
+					if asked {
+						o.Dir, o.FS = "jobs", memfs.New(nil) // a ledger of its own
+					}
+					co := f.coordinator(o)
+					defer co.shut(t)
+					if asked {
+						_, err := co.StartRebalance(t.Context(), 2, next.Move.To)
+						if err != nil {
+							t.Fatal(err)
+						}
+					}
+					time.Sleep(time.Minute / 2)
+					rec, err := co.await(t.Context(), "lost")
+					if err != nil || !rec.ended() || rec.State == Failed {
+						t.Fatalf("%+v, %v", rec, err)
+					}
+					f.same("default", byID)
+					if m := f.current(); m.Placed != next.Move.To {
+						t.Errorf("placed over %d groups, want %d", m.Placed, next.Move.To)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Between two numbers of groups, moves is true for all pairs of groups that any document goes between.
+func TestMoves(t *testing.T) {
+	for _, rule := range rules {
+		for from := 1; from <= 6; from++ {
+			for to := 1; to <= 6; to++ {
+				a, b := placement.Spec{Rule: rule, Shards: from, VNodes: 8}, placement.Spec{Rule: rule, Shards: to, VNodes: 8}
+				for i := range 5000 {
+					id := fmt.Sprint("doc", i)
+					s, d := shardOf(a, id), shardOf(b, id)
+					if s != d && !moves(rule, from, to, s, d) {
+						t.Fatalf("%s, %d to %d: %s goes from group %d to group %d", rule, from, to, id, s, d)
+					}
+				}
+			}
+		}
+	}
+}
