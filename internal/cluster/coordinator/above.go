@@ -43,8 +43,9 @@ func (a *above) place(req *leaf.PlaceRequest) error {
 	return nil
 }
 
-func (a *above) reply(id string) *leaf.PlaceReply {
+// reply names no node: a coordinator that was started again is not one that has lost its documents.
+func (a *above) reply() *leaf.PlaceReply {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return &leaf.PlaceReply{Node: id, Epoch: a.epoch, Map: bytes.Clone(a.bytes)}
+	return &leaf.PlaceReply{Epoch: a.epoch, Map: bytes.Clone(a.bytes)}
 }

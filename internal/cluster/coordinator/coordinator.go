@@ -192,7 +192,7 @@ func New(cfg Config) (_ *Coordinator, err error) {
 			err = errors.Join(err, undo[i]())
 		}
 	}()
-	mo := members.Options{Dial: cfg.Dial, Initial: cfg.Shards, Every: cfg.MapEvery, Log: c.log}
+	mo := members.Options{Dial: cfg.Dial, Initial: cfg.Shards, Every: cfg.MapEvery, Dir: cfg.DataDir, FS: cfg.FS, Log: c.log}
 	if cfg.Store != nil {
 		mo.Source = shardmap.NewStoreSource(cfg.Store)
 	}
@@ -201,12 +201,14 @@ func New(cfg Config) (_ *Coordinator, err error) {
 	}
 	undo = append(undo, c.members.Close)
 	if cfg.DataDir != "" {
-		if c.hints, err = hints.Open(path.Join(cfg.DataDir, "hints"), cfg.FS, hints.Options{}); err != nil {
+		if c.hints, err = hints.Open(path.Join(cfg.DataDir, "hints"), cfg.FS, hints.Options{Report: c.reportHints}); err != nil {
 			return nil, fmt.Errorf("open missed writes: %w", err)
 		}
 		undo = append(undo, c.hints.Close)
 	}
-	if c.read, err = read.New(c.members, read.Options{Node: id, Version: cfg.Version, Order: cfg.ReadOrder}); err != nil {
+	if c.read, err = read.New(c.members, read.Options{
+		Node: id, Version: cfg.Version, Order: cfg.ReadOrder, Standing: c.standing, Vouch: c.members.Vouch,
+	}); err != nil {
 		return nil, err
 	}
 	undo = append(undo, c.read.Close)
@@ -277,8 +279,28 @@ func (c *Coordinator) resolveMetrics() {
 	m.CounterFunc("weft_cluster_retries_total", "Reads that were sent to another member because one failed.", func() float64 { return float64(c.read.Hedging().Retries) })
 }
 
-// behind tells whether a member has missed writes that are kept for it.
-func (c *Coordinator) behind(addr string) bool { return c.jobs.Behind(addr) }
+// reportHints logs what the queue of missed writes has to tell.
+func (c *Coordinator) reportHints(member string, err error) {
+	if _, torn := errors.AsType[*hints.TailError](err); torn {
+		c.log.Info("cut the torn end of the writes that a member missed", "member", member, "error", err)
+		return
+	}
+	c.log.Warn("a member has missed more writes than are kept: it will be compared as a whole", "member", member, "error", err)
+}
+
+// behind tells whether a member may lack documents: it has missed writes that are kept for it, or it is to be compared first.
+func (c *Coordinator) behind(addr string) bool { return c.members.Suspect(addr) || c.jobs.Behind(addr) }
+
+// standing is what readers are to think of a member.
+func (c *Coordinator) standing(addr string) replica.Standing {
+	switch {
+	case c.members.Suspect(addr):
+		return replica.Out
+	case c.jobs.Behind(addr):
+		return replica.Last
+	}
+	return replica.Good
+}
 
 // Start binds the addresses and serves them. /readyz answers 503 until the shard map is known. ctx bounds the start only.
 func (c *Coordinator) Start(ctx context.Context) error {

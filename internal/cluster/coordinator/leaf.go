@@ -141,11 +141,11 @@ func (l *clusterLeaf) Place(_ context.Context, req *leaf.PlaceRequest) (*leaf.Pl
 	if err := l.c.above.place(req); err != nil {
 		return nil, err
 	}
-	return l.c.above.reply(l.c.id), nil
+	return l.c.above.reply(), nil
 }
 
 func (l *clusterLeaf) Placed(context.Context) (*leaf.PlaceReply, error) {
-	return l.c.above.reply(l.c.id), nil
+	return l.c.above.reply(), nil
 }
 
 // Close ends nothing: the coordinator owns what the leaf reads from.

@@ -150,7 +150,7 @@ type memberReply struct {
 	Ready   bool   `json:"ready"`
 	Node    string `json:"node,omitempty"`
 	Epoch   uint64 `json:"epoch"`            // of the shard map that it keeps
-	Behind  bool   `json:"behind,omitempty"` // it has missed writes that are kept for it
+	Behind  bool   `json:"behind,omitempty"` // it may lack documents: it has missed writes, or is to be compared first
 	Reason  string `json:"reason,omitempty"`
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/topology/shardmap"
+	"github.com/weft-search/weft/internal/vfs"
 )
 
 // Options are what a Cluster is made of. Dial and one of Source and Initial are required.
@@ -32,7 +33,11 @@ type Options struct {
 	Every time.Duration
 	// CallTimeout bounds one call about the map. Default: 2 s.
 	CallTimeout time.Duration
-	Log         *slog.Logger // nil: nothing is logged
+	// Dir is the folder in which it is kept which data folder was at the address of each member, so that another one is noticed over a
+	// restart, too. Empty: it is kept in memory.
+	Dir string
+	FS  vfs.FS       // of Dir; nil: the operating system's
+	Log *slog.Logger // nil: nothing is logged
 }
 
 // ErrNotReady is matched by errors of a cluster that does not know its map yet.
@@ -56,9 +61,13 @@ type Cluster struct {
 	version  shardmap.Version // of the map in the source
 	reported error            // the last failure that was logged
 
+	suspects atomic.Pointer[map[string]bool]
+	seen     instances
+
 	mu      sync.Mutex
 	members map[string]*Member
-	taken   map[string]uint64 // by address: the epoch that the member has taken
+	gone    map[string]time.Time // when members left the map whose connections are not closed yet
+	stand   *standing
 }
 
 // Open returns a cluster that learns its map in the background; Ready tells when it knows it.
@@ -80,7 +89,14 @@ func Open(o Options) (*Cluster, error) {
 	if o.Log == nil {
 		o.Log = obs.Discard()
 	}
-	c := &Cluster{o: o, done: make(chan struct{}), wake: make(chan struct{}, 1), change: make(chan struct{}, 1), members: map[string]*Member{}, taken: map[string]uint64{}}
+	c := &Cluster{o: o, done: make(chan struct{}), wake: make(chan struct{}, 1), change: make(chan struct{}, 1), members: map[string]*Member{}, gone: map[string]time.Time{}}
+	var err error
+	if c.stand, err = newStanding(o.Dir, o.FS); err != nil {
+		return nil, err
+	}
+	if len(c.stand.known) > 0 {
+		c.standLocked()
+	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	go c.run()
 	return c, nil
@@ -143,11 +159,34 @@ func (c *Cluster) run() {
 		if c.State() != nil {
 			c.remind(c.ctx)
 		}
+		c.retire(time.Now())
 		select {
 		case <-c.ctx.Done():
 			return
 		case <-t.C:
 		case <-c.wake:
+		}
+	}
+}
+
+// retireAfter is how long after a member has left the map the connection to it is closed: calls that go by an older state have ended by
+// then.
+const retireAfter = 15 * time.Minute
+
+// retire closes connections to members that left the map long ago.
+func (c *Cluster) retire(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for addr, since := range c.gone {
+		if now.Sub(since) < retireAfter {
+			continue
+		}
+		delete(c.gone, addr)
+		if m := c.members[addr]; m != nil {
+			delete(c.members, addr)
+			if err := m.Leaf.Close(); err != nil {
+				c.o.Log.Warn("close the connection to a member that left", "member", addr, "error", err)
+			}
 		}
 	}
 }
@@ -260,9 +299,7 @@ func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 					a.err = err
 					return nil
 				}
-				ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
-				defer cancel()
-				a.reply, a.err = m.Leaf.Placed(ctx)
+				a.reply, a.err = c.placed(ctx, m)
 				return nil
 			})
 		}
@@ -286,7 +323,6 @@ func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 				continue
 			default:
 				heard = true
-				c.took(addr, a.reply.Epoch)
 				if a.reply.Epoch == 0 || best != nil && a.reply.Epoch <= best.Epoch {
 					continue
 				}
@@ -315,6 +351,7 @@ func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 		first.Epoch = max(first.Epoch, 1)
 		return &first, nil
 	}
+	c.knew(best)
 	return regroup(best, c.o.Initial)
 }
 
@@ -361,18 +398,8 @@ func (c *Cluster) member(addr string) (*Member, error) {
 	return m, nil
 }
 
-// took remembers which epoch a member has.
-func (c *Cluster) took(addr string, epoch uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.taken[addr] = max(c.taken[addr], epoch)
-}
-
-func (c *Cluster) hasTaken(addr string, epoch uint64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.taken[addr] >= epoch
-}
+// hasTaken tells whether a member has the map of an epoch, or a newer one.
+func (c *Cluster) hasTaken(addr string, epoch uint64) bool { return c.taken(addr) >= epoch }
 
 // putInForceLocked gives a map to the members and then goes by it. It needs change.
 func (c *Cluster) putInForceLocked(ctx context.Context, m *shardmap.Map) error {
@@ -383,9 +410,30 @@ func (c *Cluster) putInForceLocked(ctx context.Context, m *shardmap.Map) error {
 	if err := c.give(ctx, s); err != nil {
 		return err
 	}
+	// Before it is read from: those who are new there may lack documents.
+	c.enlist(m)
 	c.state.Store(s)
+	c.part(s)
 	c.o.Log.Info("shard map in force", "epoch", m.Epoch, "groups", len(m.Groups), "placed", m.Placed, "moving", m.Move != nil)
 	return nil
+}
+
+// part notes which members have left with a state that is in force now.
+func (c *Cluster) part(s *State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in := map[string]bool{}
+	for _, g := range s.Groups {
+		for _, m := range g.Members {
+			in[m.Addr] = true
+			delete(c.gone, m.Addr)
+		}
+	}
+	for addr := range c.members {
+		if _, known := c.gone[addr]; !in[addr] && !known {
+			c.gone[addr] = time.Now()
+		}
+	}
 }
 
 // give gives the map to every member that does not have it: to those of the first group one after the other, in their order, because
@@ -417,10 +465,14 @@ func (c *Cluster) giveTo(ctx context.Context, m *Member, epoch uint64, b []byte)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
 	defer cancel()
-	_, err := m.Leaf.Place(ctx, &leaf.PlaceRequest{Epoch: epoch, Map: b})
+	before := c.taken(m.Addr)
+	reply, err := m.Leaf.Place(ctx, &leaf.PlaceRequest{Epoch: epoch, Map: b})
 	switch {
-	case err == nil, unsupported(err):
-		c.took(m.Addr, epoch)
+	case err == nil:
+		c.heard(m.Addr, reply, before)
+		return nil
+	case unsupported(err):
+		c.heard(m.Addr, &leaf.PlaceReply{Epoch: epoch}, before) // it keeps no map, and never refuses a call for one
 		return nil
 	case IsStale(err):
 		return fmt.Errorf("give %s the shard map of epoch %d: %w", m.Addr, epoch, err)
@@ -446,9 +498,7 @@ func (c *Cluster) remind(ctx context.Context) {
 	for _, group := range s.Groups {
 		for _, m := range group.Members {
 			g.Go(func() error {
-				ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
-				defer cancel()
-				r, err := m.Leaf.Placed(ctx)
+				r, err := c.placed(ctx, m)
 				switch {
 				case err != nil:
 					return nil // it is asked again
@@ -456,10 +506,8 @@ func (c *Cluster) remind(ctx context.Context) {
 					c.look()
 					return nil
 				case r.Epoch == s.Epoch() && bytes.Equal(r.Map, b):
-					c.took(m.Addr, r.Epoch)
 					return nil
 				}
-				c.forget(m.Addr)
 				return c.giveTo(ctx, m, s.Epoch(), b)
 			})
 		}
@@ -467,13 +515,6 @@ func (c *Cluster) remind(ctx context.Context) {
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
 		c.report(err)
 	}
-}
-
-// forget takes back that a member has a map: it was replaced by an empty one.
-func (c *Cluster) forget(addr string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.taken, addr)
 }
 
 // changeAttempts bounds how often a change is made anew because another coordinator was first.
@@ -583,10 +624,8 @@ func (c *Cluster) Ask(ctx context.Context, s *State) [][]Answer {
 		for k, m := range group.Members {
 			out[i][k].Addr = m.Addr
 			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
-				defer cancel()
 				a := &out[i][k]
-				if a.Reply, a.Err = m.Leaf.Placed(ctx); unsupported(a.Err) {
+				if a.Reply, a.Err = c.placed(ctx, m); unsupported(a.Err) {
 					a.Err = nil
 				}
 			})

@@ -44,6 +44,10 @@ func (t *typed[Q, R]) run(ctx context.Context, m leaf.Member) (any, error) {
 	return reply, nil
 }
 
+func (t *typed[Q, R]) said(value any) (string, *leaf.Meta) {
+	return t.op.index(t.req), t.op.meta(value.(*R))
+}
+
 // part is what came of one group.
 type part[R any] struct {
 	reply   *R // nil unless it answered, and of a group without the index

@@ -43,6 +43,8 @@ func (pingTask) class() class { return classBrief }
 
 func (pingTask) run(ctx context.Context, m leaf.Member) (any, error) { return m.Ping(ctx) }
 
+func (pingTask) said(any) (string, *leaf.Meta) { return "", nil }
+
 // Health asks every member whether it answers, in the order of the map.
 func (r *Reader) Health(ctx context.Context) ([]MemberHealth, error) {
 	out, err := answer(ctx, r, func(c *running, p *plan) (*[]MemberHealth, error) {

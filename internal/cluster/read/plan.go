@@ -68,6 +68,8 @@ type reply struct {
 type task interface {
 	class() class
 	run(ctx context.Context, m leaf.Member) (any, error)
+	// said is the index that an answer speaks of, and what it says besides; nil where that is not known.
+	said(value any) (index string, meta *leaf.Meta)
 }
 
 type (
@@ -171,7 +173,11 @@ func (r *Reader) setsOf(ordinal int, g *members.Group) (*sets, error) {
 	}
 	replicas := make([]replica.Replica[task, reply], len(g.Members))
 	for i, m := range g.Members {
-		replicas[i] = replica.Replica[task, reply]{Name: m.Addr, Leaf: memberLeaf{m}}
+		one := memberLeaf{m: m}
+		if len(g.Members) > 1 {
+			one.vouch = r.o.Vouch
+		}
+		replicas[i] = replica.Replica[task, reply]{Name: m.Addr, Leaf: one}
 	}
 	if s != nil {
 		if err := s.calls.Update(replicas); err != nil {
@@ -184,7 +190,7 @@ func (r *Reader) setsOf(ordinal int, g *members.Group) (*sets, error) {
 		return s, nil
 	}
 	o := replica.Options[task]{
-		Name: fmt.Sprint(ordinal), Order: r.o.Order, Judge: leaf.Judge,
+		Name: fmt.Sprint(ordinal), Order: r.o.Order, Judge: leaf.Judge, Standing: r.o.Standing,
 		Calls: func(t task) *hedge.Calls { return r.classes[t.class()] },
 	}
 	s = &sets{members: g.Members}
@@ -200,13 +206,23 @@ func (r *Reader) setsOf(ordinal int, g *members.Group) (*sets, error) {
 }
 
 // memberLeaf is a member as a leaf of the serving tree.
-type memberLeaf struct{ m *members.Member }
+type memberLeaf struct {
+	m     *members.Member
+	vouch func(ctx context.Context, m *members.Member, index string, instance uint64) error // nil: everything is taken
+}
 
 // Call implements serve.Leaf.
 func (l memberLeaf) Call(ctx context.Context, t task) (reply, error) {
 	v, err := t.run(ctx, l.m.Leaf)
 	if err != nil {
 		return reply{}, err
+	}
+	if l.vouch != nil {
+		if index, meta := t.said(v); meta != nil && meta.Below == nil && meta.Snapshot.Instance != 0 {
+			if err := l.vouch(ctx, l.m, index, meta.Snapshot.Instance); err != nil {
+				return reply{}, err
+			}
+		}
 	}
 	return reply{v, l.m}, nil
 }

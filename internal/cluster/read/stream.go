@@ -124,4 +124,7 @@ type streamTask func(ctx context.Context, m leaf.Member) (leaf.Meta, error)
 
 func (streamTask) class() class { return classStream }
 
+// said tells nothing: what a stream gives is taken before it ends.
+func (streamTask) said(any) (string, *leaf.Meta) { return "", nil }
+
 func (t streamTask) run(ctx context.Context, m leaf.Member) (any, error) { return t(ctx, m) }

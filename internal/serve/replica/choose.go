@@ -8,8 +8,28 @@ import (
 
 // tiers sorts members by how willingly they are chosen; a bit for each.
 type tiers struct {
-	fit, busy, probation uint64
-	due                  uint64 // of those on probation, whose time is over: a probe may go there
+	fit, busy, last, probation uint64
+	due                        uint64 // of those on probation, whose time is over: a probe may go there
+}
+
+// stand asks for the standing of the members, and returns how many are not to be chosen.
+func (c *call[Q, R]) stand() int {
+	out := uint64(0)
+	for i, m := range c.members {
+		switch c.set.o.Standing(m.name) {
+		case Good:
+		case Last:
+			c.last |= 1 << i
+		case Out:
+			out |= 1 << i
+		}
+	}
+	n := bits.OnesCount64(out)
+	if n == len(c.members) {
+		return 0
+	}
+	c.tried |= out
+	return n
 }
 
 // tiers looks at the members that have not been tried.
@@ -22,9 +42,11 @@ func (c *call[Q, R]) tiers(now int64) (t tiers) {
 		switch until := m.probation.Load(); {
 		case until != 0:
 			t.probation |= bit
-			if until <= now && m.busyUntil.Load() <= now {
+			if until <= now && m.busyUntil.Load() <= now && c.last&bit == 0 {
 				t.due |= bit
 			}
+		case c.last&bit != 0:
+			t.last |= bit
 		case m.busyUntil.Load() > now:
 			t.busy |= bit
 		default:
@@ -48,6 +70,8 @@ func (c *call[Q, R]) choose(attempt int, at time.Time, t *tiers) int {
 		i = c.best(at, now, t.fit)
 	case t.busy != 0:
 		i = c.best(at, now, t.busy)
+	case t.last != 0:
+		i = c.best(at, now, t.last)
 	default:
 		i = c.best(at, now, c.leastBad(t.probation))
 	}

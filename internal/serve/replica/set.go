@@ -66,6 +66,16 @@ const (
 	Preferred
 )
 
+// Standing is what the owner of a set says about a replica, besides what the set sees for itself.
+type Standing uint8
+
+// The standings.
+const (
+	Good Standing = iota
+	Last          // it may lack something: asked when no other is left but those on probation, and never for a hedge
+	Out           // it must not be asked, unless all replicas are Out
+)
+
 // Verdict is what an error says about the replica that returned it.
 type Verdict uint8
 
@@ -96,6 +106,8 @@ type Options[Q any] struct {
 	Calls func(req Q) *hedge.Calls
 	// Order of choice. Default: Adaptive.
 	Order Order
+	// Standing, if not nil, is asked at each call what is to be thought of each replica. It has to be quick.
+	Standing func(name string) Standing
 	// Judge tells what an error says about its replica. Default: JudgeOutcome.
 	Judge func(err error) Verdict
 	// Parallel is how many calls a replica works on at once before they wait for each other. Default: 4.
@@ -234,13 +246,17 @@ func (s *Set[Q, R]) Call(ctx context.Context, req Q) (R, error) {
 	if report != nil {
 		o.Report = &hedge.Report{}
 	}
+	n := len(c.members)
+	if s.o.Standing != nil {
+		n -= c.stand()
+	}
 	// The first choice is made here, for it decides how many replicas are left for hedges.
 	tiers := c.tiers(s.since(now))
 	o.Fit = bits.OnesCount64(tiers.fit)
 	if tiers.fit&(1<<c.choose(0, now, &tiers)) == 0 {
 		o.Fit++
 	}
-	v, err := hedge.Do(ctx, class, len(c.members), o, c.attempt)
+	v, err := hedge.Do(ctx, class, n, o, c.attempt)
 	if report != nil {
 		report(c.report(o.Report))
 	}
@@ -255,9 +271,10 @@ type call[Q, R any] struct {
 	req     Q
 	began   time.Time
 	safe    bool
+	last    uint64 // a bit for each member that is Last
 
 	mu     sync.Mutex
-	tried  uint64            // a bit for each member that was chosen
+	tried  uint64            // a bit for each member that was chosen, or is not to be
 	chosen [MaxReplicas]int8 // the member of each attempt, counted from 1; 0: it has not chosen
 	first  bool              // the first attempt has begun
 	probe  bool              // the first attempt is one
