@@ -114,6 +114,7 @@ func (b *broker) call(ctx context.Context, method, path string, params url.Value
 	if err != nil {
 		return &answer{err: err}
 	}
+	req.GetBody = nil // a request that has a key is not to be sent again behind our back
 	if ctype != "" {
 		req.Header.Set("Content-Type", ctype)
 	}
