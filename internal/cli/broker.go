@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/weft-search/weft/internal/leaf/rpc"
 	"github.com/weft-search/weft/internal/serve/replica"
 	"github.com/weft-search/weft/internal/store"
+	"github.com/weft-search/weft/internal/store/s3"
 	"github.com/weft-search/weft/internal/topology/placement"
 	"github.com/weft-search/weft/internal/topology/shardmap"
 	"github.com/weft-search/weft/internal/wire/frame"
@@ -236,14 +238,28 @@ func dialMember(addr string) (leaf.Member, error) {
 	return framed.NewClient(&frame.Client{Addr: hostport, MaxConns: memberConns}), nil
 }
 
-// openStore opens the object store at a URL: a folder that coordinators share, or a bucket.
-func openStore(_ context.Context, where string) (s store.Store, closeStore func() error, err error) {
+// openStore opens the object store at a URL: a folder that coordinators share, or a bucket, which has to heed conditions of writes.
+func openStore(ctx context.Context, where string) (s store.Store, closeStore func() error, err error) {
+	if strings.HasPrefix(where, "s3://") {
+		o, err := s3.ParseURL(where, os.LookupEnv)
+		if err != nil {
+			return nil, nil, usage(err)
+		}
+		b, err := s3.Open(o)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := b.Check(ctx); err != nil {
+			return nil, nil, errors.Join(err, b.Close())
+		}
+		return b, b.Close, nil
+	}
 	if u, err := url.Parse(where); err == nil && len(u.Scheme) > 1 {
 		switch u.Scheme {
 		case "file":
 			where = u.Path
 		default:
-			return nil, nil, fmt.Errorf("there is no store for %q; it is a folder, or file:///folder", u.Scheme+"://")
+			return nil, nil, fmt.Errorf("there is no store for %q; it is a folder, file:///folder or s3://bucket/prefix", u.Scheme+"://")
 		}
 	}
 	f, err := store.OpenFolder(filepath.ToSlash(kong.ExpandPath(where)), store.FolderOptions{Shared: true})

@@ -182,7 +182,7 @@ func (w *folderWriter) Write(b []byte) (int, error) {
 }
 
 func (w *folderWriter) Commit(ctx context.Context, c Condition) (string, error) {
-	if err := errors.Join(c.validate(), context.Cause(ctx)); err != nil {
+	if err := errors.Join(c.Validate(), context.Cause(ctx)); err != nil {
 		return "", errors.Join(fmt.Errorf("put %s: %w", w.key, err), w.t.Abort())
 	}
 	locked := false

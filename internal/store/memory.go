@@ -76,7 +76,7 @@ func (w *memWriter) Commit(ctx context.Context, c Condition) (string, error) {
 	if err := context.Cause(ctx); err != nil {
 		return "", fmt.Errorf("put %s: %w", w.key, err)
 	}
-	if err := c.validate(); err != nil {
+	if err := c.Validate(); err != nil {
 		return "", err
 	}
 	h := xxh3.New()

@@ -3,7 +3,7 @@
 // # Contract
 //
 // A Store maps keys to whole objects and can make a write depend on what is there (put if absent, put if unchanged). That is all it offers, so that
-// a folder, memory and S3 fit. Folder and Memory are here; package storetest holds the test that every Store passes.
+// a folder, memory and S3 fit. Folder and Memory are here, a bucket of S3 is in package s3; package storetest holds the test that every Store passes.
 //
 // A Catalog stands on a Store. A collection is a chain of immutable manifests; each lists the segments and delete sets of one version. The
 // head, one small object, names the current manifest and moves by compare-and-swap: of two writers one wins, the other gets ErrPrecondition, and
@@ -86,7 +86,8 @@ type Condition struct {
 // Absent holds when the object does not exist.
 var Absent = Condition{IfNoneMatch: "*"}
 
-func (c Condition) validate() error {
+// Validate returns an ErrInvalid for a condition that says two things, or one that no store knows.
+func (c Condition) Validate() error {
 	if c.IfNoneMatch != "" && (c.IfNoneMatch != "*" || c.IfMatch != "") {
 		return fmt.Errorf("%w: condition %+v", ErrInvalid, c)
 	}
