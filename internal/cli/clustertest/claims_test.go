@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/cluster/coordinator"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/leaf/framed"
@@ -81,8 +83,15 @@ func startFleet(t testing.TB, shards, replicas int) fleet {
 	return f
 }
 
-// broker starts a coordinator over the fleet.
+// broker starts a coordinator over the fleet that repairs nothing by itself.
 func (f fleet) broker(t testing.TB, cfg coordinator.Config) (*front, *coordinator.Coordinator) {
+	t.Helper()
+	cfg.RepairEvery = -1
+	return f.brokerThat(t, cfg)
+}
+
+// brokerThat starts a coordinator over the fleet.
+func (f fleet) brokerThat(t testing.TB, cfg coordinator.Config) (*front, *coordinator.Coordinator) {
 	t.Helper()
 	var groups []shardmap.Group
 	for _, hosts := range f {
@@ -96,7 +105,7 @@ func (f fleet) broker(t testing.TB, cfg coordinator.Config) (*front, *coordinato
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Shards, cfg.SlowSearch, cfg.RepairEvery, cfg.MapEvery = sm, -1, -1, 50*time.Millisecond
+	cfg.Shards, cfg.SlowSearch, cfg.MapEvery = sm, -1, 50*time.Millisecond
 	cfg.Dial = func(addr string) (leaf.Member, error) { return framed.NewClient(&frame.Client{Addr: addr}), nil }
 	k, err := coordinator.New(cfg)
 	if err != nil {
@@ -124,6 +133,9 @@ func (f fleet) broker(t testing.TB, cfg coordinator.Config) (*front, *coordinato
 func (h *host) docs() uint64 {
 	h.t.Helper()
 	r, err := h.n.Leaf().Docs(context.Background(), &leaf.DocsRequest{})
+	if p, ok := errors.AsType[*api.Problem](err); ok && p.Code == api.IndexNotFound {
+		return 0
+	}
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -32,8 +32,10 @@ type keeper struct {
 	leaf.Member
 	mu    sync.Mutex
 	down  bool
+	node  string
 	epoch uint64
 	b     []byte
+	ended int // times that a connection to it was closed
 }
 
 func (f *fleet) at(addr string) *keeper {
@@ -50,7 +52,18 @@ func (f *fleet) at(addr string) *keeper {
 
 func (f *fleet) dial(addr string) (leaf.Member, error) { return f.at(addr), nil }
 
-func (k *keeper) Close() error { return nil }
+func (k *keeper) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ended++
+	return nil
+}
+
+func (k *keeper) closed() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ended
+}
 
 func (k *keeper) setDown(down bool) {
 	k.mu.Lock()
@@ -74,7 +87,7 @@ func (k *keeper) Place(_ context.Context, req *leaf.PlaceRequest) (*leaf.PlaceRe
 		return nil, api.NewProblem(api.StaleMap, "a newer map is here")
 	}
 	k.epoch, k.b = req.Epoch, req.Map
-	return &leaf.PlaceReply{Epoch: k.epoch, Map: k.b}, nil
+	return &leaf.PlaceReply{Node: k.node, Epoch: k.epoch, Map: k.b}, nil
 }
 
 func (k *keeper) Placed(context.Context) (*leaf.PlaceReply, error) {
@@ -83,7 +96,7 @@ func (k *keeper) Placed(context.Context) (*leaf.PlaceReply, error) {
 	if k.down {
 		return nil, &leaf.TransportError{Cause: errors.New("down")}
 	}
-	return &leaf.PlaceReply{Epoch: k.epoch, Map: k.b}, nil
+	return &leaf.PlaceReply{Node: k.node, Epoch: k.epoch, Map: k.b}, nil
 }
 
 // groups makes a map of groups of two members: g0a|g0b, g1a|g1b, and so on.

@@ -836,3 +836,72 @@ func TestAllocationsOfACallInTime(t *testing.T) {
 		}
 	}
 }
+
+// A replica that is Out is asked only where all are, and one that is Last only where no other is left; neither gets a hedge.
+func TestStanding(t *testing.T) {
+	for _, o := range []struct {
+		name     string
+		standing []Standing
+		broken   []bool
+		want     []int // calls of each replica, by 100 calls; -1: any number above 0
+		fails    bool
+	}{
+		{"all good", []Standing{Good, Good}, []bool{false, false}, []int{-1, -1}, false},
+		{"one is last", []Standing{Good, Last}, []bool{false, false}, []int{100, 0}, false},
+		{"one is out", []Standing{Out, Good}, []bool{false, false}, []int{0, 100}, false},
+		{"the good one fails", []Standing{Good, Last}, []bool{true, false}, []int{-1, 100}, false},
+		{"the good one fails, the other is out", []Standing{Good, Out}, []bool{true, false}, []int{100, 0}, true},
+		{"last before out", []Standing{Out, Last, Good}, []bool{false, false, true}, []int{0, 100, -1}, false},
+		{"all are out", []Standing{Out, Out}, []bool{false, false}, []int{-1, -1}, false},
+		{"all are last", []Standing{Last, Last}, []bool{false, false}, []int{-1, -1}, false},
+	} {
+		t.Run(o.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				servers := fleet(len(o.standing), ms)
+				for i, broken := range o.broken {
+					if broken {
+						servers[i].become(ms, errBroken)
+					}
+				}
+				s, _ := newSet(t, servers, never, Options[string]{Standing: func(name string) Standing { return o.standing[name[0]-'0'] }})
+				for range 100 {
+					if _, err := s.Call(t.Context(), "r"); (err != nil) != o.fails {
+						t.Fatal(err)
+					}
+				}
+				for i, n := range counts(servers) {
+					if n != o.want[i] && (o.want[i] >= 0 || n == 0) {
+						t.Errorf("replica %d got %d calls, want %d", i, n, o.want[i])
+					}
+				}
+			})
+		})
+	}
+}
+
+// A hedge never goes to a replica that may lack something, however slow the other is.
+func TestNoHedgeToTheLast(t *testing.T) {
+	for _, other := range []Standing{Good, Last, Out} {
+		synctest.Test(t, func(t *testing.T) {
+			servers := fleet(2, ms)
+			s, policy := newSet(t, servers, hedge.PolicyOptions{Share: 1, Burst: 1000}, Options[string]{
+				Order: Preferred, Standing: func(name string) Standing {
+					if name == "1" {
+						return other
+					}
+					return Good
+				},
+			})
+			for range 200 {
+				read(t, s)
+			}
+			servers[0].become(50*ms, nil)
+			for range 5 {
+				read(t, s)
+			}
+			if hedges := policy.Stats().Hedges; (hedges > 0) != (other == Good) {
+				t.Errorf("%v: %d hedges", other, hedges)
+			}
+		})
+	}
+}

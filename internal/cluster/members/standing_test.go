@@ -1,0 +1,247 @@
+package members
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/store"
+	"github.com/weft-search/weft/internal/topology/shardmap"
+	"github.com/weft-search/weft/internal/vfs/memfs"
+)
+
+// wipe puts an empty data folder at the address of a member.
+func (k *keeper) wipe(node string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.node, k.epoch, k.b = node, 0, nil
+}
+
+// restore puts an older state of its own folder there.
+func (k *keeper) restore() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.epoch, k.b = 0, nil
+}
+
+func (f *fleet) nodes(addrs ...string) {
+	for _, addr := range addrs {
+		f.at(addr).wipe("node of " + addr)
+	}
+}
+
+func TestAMemberWithAnotherDiskIsSuspect(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		happens func(k *keeper)
+		suspect bool
+	}{
+		{"nothing", func(*keeper) {}, false},
+		{"it was away", func(k *keeper) { k.setDown(true); k.setDown(false) }, false},
+		{"another folder", func(k *keeper) { k.wipe("another") }, true},
+		{"an older state of its folder", func(k *keeper) { k.restore() }, true},
+		{"a coordinator that was started again", func(k *keeper) { k.wipe("") }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := &fleet{}
+			f.nodes("g0a:1", "g0b:1", "g1a:1", "g1b:1")
+			cl := open(t, Options{Dial: f.dial, Initial: groups(t, 2)})
+			ready(t, cl)
+			k := f.at("g1b:1")
+			// The member is known by its node before anything happens.
+			if err := cl.Settle(t.Context(), cl.State()); err != nil {
+				t.Fatal(err)
+			}
+			c.happens(k)
+			until(t, "it has the map again", func() bool { return k.has() == 1 })
+			if c.suspect {
+				until(t, "it is suspect", func() bool { return cl.Suspect("g1b:1") })
+				if !slices.Equal(cl.Suspects(), []string{"g1b:1"}) {
+					t.Errorf("suspects: %v", cl.Suspects())
+				}
+			}
+			cl.remind(t.Context())
+			if cl.Suspect("g1b:1") != c.suspect || cl.Suspect("g1a:1") {
+				t.Errorf("suspects: %v", cl.Suspects())
+			}
+			cl.Trust("g1b:1")
+			cl.Trust("nobody:1")
+			cl.remind(t.Context())
+			if len(cl.Suspects()) > 0 {
+				t.Errorf("after it was compared: %v", cl.Suspects())
+			}
+		})
+	}
+}
+
+// Members that are new in a group that was there before are suspect; those of a new group, and of a new cluster, are not.
+func TestNewMembersAreSuspect(t *testing.T) {
+	f := &fleet{}
+	f.nodes("g0a:1", "g0b:1", "g1a:1", "g1b:1")
+	o := Options{Dial: f.dial, Initial: groups(t, 2), Source: shardmap.NewStoreSource(store.NewMemory(nil))}
+	a, b := open(t, o), open(t, o)
+	ready(t, a)
+	ready(t, b)
+	if len(a.Suspects())+len(b.Suspects()) > 0 {
+		t.Fatalf("in a new cluster: %v %v", a.Suspects(), b.Suspects())
+	}
+	change := func(fn func(m *shardmap.Map) (*shardmap.Map, error)) {
+		t.Helper()
+		s, err := a.Change(t.Context(), fn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the other has the map", func() bool { return b.State().Epoch() == s.Epoch() })
+	}
+	change(func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddGroup("g2a:1", "g2b:1") })
+	if len(a.Suspects())+len(b.Suspects()) > 0 {
+		t.Errorf("in a new group: %v %v", a.Suspects(), b.Suspects())
+	}
+	change(func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddMember(1, "g1c:1") })
+	for _, c := range []*Cluster{a, b} {
+		if !slices.Equal(c.Suspects(), []string{"g1c:1"}) {
+			t.Errorf("a new member: %v", c.Suspects())
+		}
+	}
+	a.Trust("g1c:1")
+	if a.Suspect("g1c:1") || !b.Suspect("g1c:1") {
+		t.Error("one coordinator trusts for another")
+	}
+	// A primary that has lost its documents is taken out and in again.
+	change(func(m *shardmap.Map) (*shardmap.Map, error) { return m.RemoveMember("g0a:1") })
+	if a.Suspect("g0b:1") {
+		t.Error("the other member of the group is suspect")
+	}
+	change(func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddMember(0, "g0a:1") })
+	if !a.Suspect("g0a:1") {
+		t.Error("a member that is back is not suspect")
+	}
+}
+
+// With the members as keepers of the map, one that a coordinator is started with and that the map did not have is new.
+func TestAMemberMoreInTheShardsIsSuspect(t *testing.T) {
+	f := &fleet{}
+	ready(t, open(t, Options{Dial: f.dial, Initial: groups(t, 2)}))
+	more := groups(t, 2)
+	more.Groups[1].Members = append(more.Groups[1].Members, "g1c:1")
+	c := open(t, Options{Dial: f.dial, Initial: more})
+	ready(t, c)
+	if !slices.Equal(c.Suspects(), []string{"g1c:1"}) {
+		t.Errorf("suspects: %v", c.Suspects())
+	}
+}
+
+// What is known of members outlives a restart where there is a folder for it.
+func TestStandingOutlivesARestart(t *testing.T) {
+	f := &fleet{}
+	f.nodes("g0a:1", "g0b:1")
+	disk := memfs.New(nil)
+	o := Options{Dial: f.dial, Initial: groups(t, 1), Dir: "broker", FS: disk, Every: time.Hour}
+	begin := func() *Cluster {
+		t.Helper()
+		c, err := Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready(t, c)
+		c.remind(t.Context())
+		return c
+	}
+	end := func(c *Cluster) {
+		t.Helper()
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end(begin())
+	f.at("g0b:1").wipe("another")
+	for range 2 {
+		c := begin()
+		if !slices.Equal(c.Suspects(), []string{"g0b:1"}) {
+			t.Errorf("suspects: %v", c.Suspects())
+		}
+		end(c)
+	}
+	c := begin()
+	c.Trust("g0b:1")
+	end(c)
+	c = begin()
+	if len(c.Suspects()) > 0 {
+		t.Errorf("suspects: %v", c.Suspects())
+	}
+	end(c)
+	for _, bad := range []string{"{", `{"format":2,"members":{}}`} {
+		w, err := disk.Create("broker/members.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(bad)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(o); err == nil {
+			t.Errorf("opened with %s", bad)
+		}
+	}
+}
+
+// An answer from an instance that is not known is taken only after the member has said who it is.
+func TestVouch(t *testing.T) {
+	f := &fleet{}
+	f.nodes("g0a:1", "g0b:1")
+	c := open(t, Options{Dial: f.dial, Initial: groups(t, 1), Every: time.Hour})
+	m := ready(t, c).Groups[0].Members[1]
+	k := f.at(m.Addr)
+	vouched := func(instance uint64) error { return c.Vouch(t.Context(), m, "books", instance) }
+	for range 2 {
+		if err := vouched(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// It was started again: another instance, the same member.
+	if err := vouched(2); err != nil {
+		t.Fatal(err)
+	}
+	k.setDown(true)
+	if err := vouched(2); err != nil {
+		t.Errorf("a known instance: %v", err)
+	}
+	if err := vouched(3); !leaf.RetryRead(err) {
+		t.Errorf("of a member that is away: %v", err)
+	}
+	k.setDown(false)
+	k.wipe("another")
+	if err := vouched(4); !errors.Is(err, errUnvouched) || !leaf.RetryRead(err) || !c.Suspect(m.Addr) {
+		t.Errorf("of another member: %v, suspect %v", err, c.Suspect(m.Addr))
+	}
+	// From then on readers know: where it is asked all the same, there is no other.
+	if err := vouched(4); err != nil {
+		t.Errorf("of a member that is suspect already: %v", err)
+	}
+	if err := c.Vouch(t.Context(), m, "films", 9); err != nil {
+		t.Error(err)
+	}
+}
+
+// Connections to members that left are closed when no call can use them any more.
+func TestConnectionsOfMembersThatLeft(t *testing.T) {
+	f := &fleet{}
+	c := open(t, Options{Dial: f.dial, Initial: groups(t, 2), Source: shardmap.NewStoreSource(store.NewMemory(nil))})
+	ready(t, c)
+	if _, err := c.Change(t.Context(), func(m *shardmap.Map) (*shardmap.Map, error) { return m.RemoveMember("g0b:1") }); err != nil {
+		t.Fatal(err)
+	}
+	c.retire(time.Now())
+	if f.at("g0b:1").closed() != 0 {
+		t.Error("closed at once")
+	}
+	c.retire(time.Now().Add(2 * retireAfter))
+	c.retire(time.Now().Add(2 * retireAfter))
+	if f.at("g0b:1").closed() != 1 || f.at("g0a:1").closed() != 0 {
+		t.Errorf("closed %d and %d times", f.at("g0b:1").closed(), f.at("g0a:1").closed())
+	}
+}
