@@ -13,6 +13,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"path"
@@ -84,7 +85,7 @@ type Limits struct {
 	WriteQueue   int           // default 256
 	Bulks        int           // bulk loads at once; default 8
 	BulkQueue    int           // default 32
-	Scans        int           // plans at once; default 4
+	Scans        int           // plans, and lists, exports and digests of the shard protocols, at once; default 8
 	QueueWait    time.Duration // longest wait for a place; default 5 s
 	RequestBytes int64         // memory for the bodies of all requests under way; default 256 MiB
 	// The others are as those of a node, with the same defaults.
@@ -114,7 +115,7 @@ func (c *Config) ensureDefaults() {
 	setDefault(&l.WriteQueue, 256)
 	setDefault(&l.Bulks, 8)
 	setDefault(&l.BulkQueue, 32)
-	setDefault(&l.Scans, 4)
+	setDefault(&l.Scans, 8)
 	setDefault(&l.QueueWait, 5*time.Second)
 	setDefault(&l.RequestBytes, 256<<20)
 	setDefault(&l.DocumentBytes, 16<<20)
@@ -157,18 +158,29 @@ type Coordinator struct {
 	hints    *hints.Queue // nil: none are kept
 	jobs     *jobs.Runner
 	above    above
+	whole    *whole
 	leaf     *clusterLeaf
+	lock     io.Closer // of DataDir; nil without one
+
+	// leaving ends when Close begins: whoever waits for a job does not hold it up.
+	leaving context.Context
+	leave   context.CancelCauseFunc
 
 	front  *front.Server
 	shards *leafserve.Servers
 
 	searches, writes, bulks, scans *admit.Gate
 	stages                         map[string]obs.Histogram
+	leafRoutes                     map[string]*obs.Route // by name of the call
 	slow                           *obs.SlowLog
+	documents                      struct{ indexed, rejected, deleted obs.Counter }
 
 	closeOnce sync.Once
 	closeErr  error
 }
+
+// lockFile is held in the data folder while the coordinator lives.
+const lockFile = "LOCK"
 
 // New makes a coordinator that does not listen yet. It must be closed.
 func New(cfg Config) (_ *Coordinator, err error) {
@@ -192,6 +204,16 @@ func New(cfg Config) (_ *Coordinator, err error) {
 			err = errors.Join(err, undo[i]())
 		}
 	}()
+	c.leaving, c.leave = context.WithCancelCause(context.Background())
+	if cfg.DataDir != "" {
+		if err := vfs.MkdirAll(cfg.FS, cfg.DataDir); err != nil {
+			return nil, fmt.Errorf("make the data folder: %w", err)
+		}
+		if c.lock, err = cfg.FS.Lock(path.Join(cfg.DataDir, lockFile)); err != nil {
+			return nil, fmt.Errorf("take the data folder: %w", err)
+		}
+		undo = append(undo, c.lock.Close)
+	}
 	mo := members.Options{Dial: cfg.Dial, Initial: cfg.Shards, Every: cfg.MapEvery, Dir: cfg.DataDir, FS: cfg.FS, Log: c.log}
 	if cfg.Store != nil {
 		mo.Source = shardmap.NewStoreSource(cfg.Store)
@@ -264,19 +286,57 @@ func (c *Coordinator) resolveMetrics() {
 	for _, s := range search.Stages() {
 		c.stages[s] = m.Stage(s)
 	}
+	c.leafRoutes = make(map[string]*obs.Route, len(leafCalls))
+	for _, name := range leafCalls {
+		c.leafRoutes[name] = m.ShardCall(name)
+	}
 	for name, gate := range map[string]*admit.Gate{"searches": c.searches, "writes": c.writes, "bulks": c.bulks, "scans": c.scans} {
 		front.WatchGate(m, name, gate)
 	}
+	c.documents.indexed, c.documents.rejected, c.documents.deleted = m.Documents("indexed"), m.Documents("rejected"), m.Documents("deleted")
 	m.GaugeFunc("weft_cluster_epoch", "Epoch of the shard map that the coordinator goes by; 0 while it knows none.", func() float64 {
 		if s := c.members.State(); s != nil {
 			return float64(s.Epoch())
 		}
 		return 0
 	})
-	m.CounterFunc("weft_cluster_stale_total", "Calls that were repeated because a member had a newer shard map.", func() float64 { return float64(c.read.Stale()) })
-	m.CounterFunc("weft_cluster_duplicates_total", "Hits that came from two shards and were given once.", func() float64 { return float64(c.read.Duplicates()) })
-	m.CounterFunc("weft_cluster_hedges_total", "Reads that were sent to a second member because the first was slow.", func() float64 { return float64(c.read.Hedging().Hedges) })
-	m.CounterFunc("weft_cluster_retries_total", "Reads that were sent to another member because one failed.", func() float64 { return float64(c.read.Hedging().Retries) })
+	counter := func(name, help string, read func() uint64) {
+		m.CounterFunc("weft_cluster_"+name+"_total", help, func() float64 { return float64(read()) })
+	}
+	counter("stale_reads", "Reads that were repeated because a member had a newer shard map.", c.read.Stale)
+	counter("duplicates", "Hits that came from two shards and were given once.", c.read.Duplicates)
+	counter("hedges", "Reads that were sent to a second member because the first was slow.", func() uint64 { return c.read.Hedging().Hedges })
+	counter("retries", "Reads that were sent to another member because one failed.", func() uint64 { return c.read.Hedging().Retries })
+	counter("stale_writes", "Writes that were repeated because a member had a newer shard map.", func() uint64 { return c.write.Stats().Stale })
+	counter("retried_writes", "Calls of members that were made again for a write.", func() uint64 { return c.write.Stats().Retried })
+	counter("crossed_documents", "Documents that members had in different states after all had taken a write.", func() uint64 { return c.write.Stats().Crossed })
+	counter("settled_documents", "Documents that were put or deleted at a member to make it equal to the first.", func() uint64 { return c.write.Stats().Settled })
+	counter("hinted_documents", "Documents that were noted as missed by a member.", func() uint64 { return c.write.Stats().Hinted })
+	counter("unhinted_documents", "Documents that a member missed and that could not be noted.", func() uint64 { return c.write.Stats().Unhinted })
+	counter("searches_exact", "Searches that were scored with the statistics of the whole, verified.", func() uint64 { return c.searcher.Counts().Exact })
+	counter("searches_repeated", "Searches that were made again because the statistics had changed.", func() uint64 { return c.searcher.Counts().Repeated })
+	counter("searches_inexact", "Searches that were to be scored with the statistics of the whole, and lacked a shard or met too many writes.", func() uint64 { return c.searcher.Counts().Inexact })
+	counter("searches_local", "Searches that were scored with the statistics of each shard.", func() uint64 { return c.searcher.Counts().Local })
+	m.GaugeFunc("weft_cluster_suspect_members", "Members that are not read from until they were compared.", func() float64 { return float64(len(c.members.Suspects())) })
+	pending := func(read func(p *hints.MemberPending) float64) func() float64 {
+		return func() (sum float64) {
+			if c.hints == nil {
+				return 0
+			}
+			list := c.hints.Pending()
+			for i := range list {
+				sum += read(&list[i])
+			}
+			return sum
+		}
+	}
+	m.GaugeFunc("weft_cluster_hints_pending", "Writes that are kept for members that missed them.", pending(func(p *hints.MemberPending) float64 { return float64(p.Count) }))
+	m.GaugeFunc("weft_cluster_hints_overflowed", "Members that missed more writes than are kept, and have to be compared.", pending(func(p *hints.MemberPending) float64 {
+		if p.Overflowed {
+			return 1
+		}
+		return 0
+	}))
 }
 
 // reportHints logs what the queue of missed writes has to tell.
@@ -338,13 +398,19 @@ func (c *Coordinator) Err() error { return c.front.Err() }
 // runs is left as it stands, to be gone on with. Closing again returns the same error.
 func (c *Coordinator) Close(ctx context.Context) error {
 	c.closeOnce.Do(func() {
-		errs := []error{c.front.Shutdown(ctx, func() {}), c.read.Close()}
+		c.leave(errClosing)
+		var calls error
+		down := c.front.Shutdown(ctx, func() { calls = errors.Join(c.read.Close(), c.write.Close()) })
 		c.front.Wait()
-		errs = append(errs, c.jobs.Close(), c.write.Close())
+		errs := []error{down, calls, c.jobs.Close()}
 		if c.hints != nil {
 			errs = append(errs, c.hints.Close())
 		}
-		c.closeErr = errors.Join(append(errs, c.members.Close())...)
+		errs = append(errs, c.members.Close())
+		if c.lock != nil {
+			errs = append(errs, c.lock.Close())
+		}
+		c.closeErr = errors.Join(errs...)
 	})
 	return c.closeErr
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/weft-search/weft/internal/api"
@@ -39,11 +40,29 @@ func (c *Coordinator) putDocument(call *front.Call) *api.Problem {
 		return c.problem(call.Context(), err)
 	}
 	defer place.Release()
-	reply, err := c.leaf.Index(call.Context(), &leaf.IndexRequest{Index: name, Body: body})
+	reply, err := c.whole.Index(call.Context(), &leaf.IndexRequest{Index: name, Body: body})
+	c.countIndex(err)
 	if err != nil {
 		return c.problem(call.Context(), err)
 	}
 	return call.JSON(statusOf(reply.OK), reply.WriteReply.AppendJSON(nil))
+}
+
+// countIndex counts the write of one document.
+func (c *Coordinator) countIndex(err error) {
+	if err == nil {
+		c.documents.indexed.Inc()
+	} else if p, ok := errors.AsType[*api.Problem](err); ok && p.HTTPStatus() == http.StatusBadRequest {
+		c.documents.rejected.Inc()
+	}
+}
+
+// countLoad counts what became of a load.
+func (c *Coordinator) countLoad(reply *leaf.BulkReply) {
+	if reply != nil {
+		c.documents.indexed.Add(reply.Indexed)
+		c.documents.rejected.Add(reply.Failed)
+	}
 }
 
 func (c *Coordinator) deleteDocument(call *front.Call) *api.Problem {
@@ -64,6 +83,7 @@ func (c *Coordinator) deleteDocument(call *front.Call) *api.Problem {
 	if err != nil {
 		return c.problem(call.Context(), err)
 	}
+	c.documents.deleted.Add(uint64(reply.Deleted))
 	return call.JSON(statusOf(reply.OK), reply.AppendJSON(nil))
 }
 
@@ -87,6 +107,7 @@ func (c *Coordinator) bulk(call *front.Call) *api.Problem {
 	src, stop := call.Timed(call.Context())
 	defer stop()
 	reply, err := c.write.Load(call.Context(), &leaf.BulkRequest{Index: name, Key: key}, src, write.LoadOptions{Whole: true})
+	c.countLoad(reply)
 	if err != nil {
 		return call.Long(c.problem(call.Context(), err))
 	}
@@ -149,7 +170,7 @@ func (c *Coordinator) putIndex(call *front.Call) *api.Problem {
 		return c.problem(call.Context(), err)
 	}
 	defer place.Release()
-	reply, err := c.leaf.PutIndex(call.Context(), &leaf.PutIndexRequest{Index: name, Schema: sdl})
+	reply, err := c.whole.PutIndex(call.Context(), &leaf.PutIndexRequest{Index: name, Schema: sdl})
 	if err != nil {
 		return c.problem(call.Context(), err)
 	}
@@ -188,7 +209,7 @@ func (c *Coordinator) getIndex(call *front.Call) *api.Problem {
 	if p := api.CheckIndexName(name); p != nil {
 		return p
 	}
-	reply, err := c.leaf.Info(call.Context(), &leaf.InfoRequest{Index: name})
+	reply, err := c.whole.Info(call.Context(), &leaf.InfoRequest{Index: name})
 	if err != nil {
 		return c.problem(call.Context(), err)
 	}
@@ -196,7 +217,7 @@ func (c *Coordinator) getIndex(call *front.Call) *api.Problem {
 }
 
 func (c *Coordinator) listIndexes(call *front.Call) *api.Problem {
-	reply, err := c.leaf.Indexes(call.Context(), &leaf.IndexesRequest{})
+	reply, err := c.whole.Indexes(call.Context(), &leaf.IndexesRequest{})
 	if err != nil {
 		return c.problem(call.Context(), err)
 	}
@@ -225,7 +246,7 @@ func (c *Coordinator) deleteIndex(call *front.Call) *api.Problem {
 		return c.problem(call.Context(), err)
 	}
 	defer place.Release()
-	reply, err := c.leaf.DropIndex(call.Context(), &leaf.DropIndexRequest{Index: name})
+	reply, err := c.whole.DropIndex(call.Context(), &leaf.DropIndexRequest{Index: name})
 	if err != nil {
 		return c.problem(call.Context(), err)
 	}

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/weft-search/weft/internal/api"
@@ -20,6 +21,16 @@ func flag(call *front.Call, name string, otherwise bool) (bool, *api.Problem) {
 		return false, nil
 	}
 	return false, api.NewProblem(api.InvalidParameter, name+": it is true or false").On(name)
+}
+
+// untilLeaving returns a context that also ends when the coordinator begins to close. A job goes on without who waits for it.
+func (c *Coordinator) untilLeaving(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(c.leaving, func() { cancel(context.Cause(c.leaving)) })
+	return ctx, func() {
+		unhook()
+		cancel(nil)
+	}
 }
 
 // rebalance moves documents to the shards that own them. from is over how many groups they are placed, to over how many they are to
@@ -52,9 +63,11 @@ func (c *Coordinator) rebalance(call *front.Call) *api.Problem {
 		}
 		return c.document(call, http.StatusAccepted, map[string]string{"job": id})
 	}
-	reply, err := c.jobs.Rebalance(call.Context(), from, to)
+	ctx, stop := c.untilLeaving(call.Context())
+	defer stop()
+	reply, err := c.jobs.Rebalance(ctx, from, to)
 	if err != nil {
-		return c.problem(call.Context(), err)
+		return c.problem(ctx, err)
 	}
 	return c.document(call, statusOf(reply.OK), reply)
 }
@@ -75,9 +88,11 @@ func (c *Coordinator) repair(call *front.Call) *api.Problem {
 		}
 		return c.document(call, http.StatusAccepted, map[string]string{"job": id})
 	}
-	reply, err := c.jobs.Repair(call.Context())
+	ctx, stop := c.untilLeaving(call.Context())
+	defer stop()
+	reply, err := c.jobs.Repair(ctx)
 	if err != nil {
-		return c.problem(call.Context(), err)
+		return c.problem(ctx, err)
 	}
 	return c.document(call, statusOf(reply.OK), reply)
 }

@@ -2,150 +2,206 @@ package coordinator
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
 
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
-	"github.com/weft-search/weft/internal/cluster/read"
-	"github.com/weft-search/weft/internal/cluster/write"
 	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/obs"
+	"github.com/weft-search/weft/internal/serve"
 )
 
 // clusterLeaf is the cluster as one member: what the coordinator serves over the shard protocols, so that it can stand as one shard of
-// another coordinator. Calls are counted with those over HTTP and refused when the coordinator closes.
+// another coordinator. Calls are counted and admitted like those over HTTP, and refused when the coordinator closes.
 type clusterLeaf struct {
 	c *Coordinator
-	r *read.Reader
-	w *write.Writer
+	w *whole
 }
 
 var _ leaf.Member = (*clusterLeaf)(nil)
 
-// begin counts a call in and checks the epoch of the map of the coordinator above, which is another one than that of the cluster.
-func (l *clusterLeaf) begin(epoch uint64) (end func(), err error) {
-	if !l.c.front.Drain().Enter() {
-		return nil, l.c.problem(context.Background(), errClosing)
+// leafCalls are the names of the calls in metrics and logs.
+var leafCalls = []string{
+	"ping", "info", "docs", "search", "stats", "agg", "knn", "ids", "export", "has", "delete_many", "index", "bulk",
+	"fetch", "indexes", "put_index", "drop_index", "sums", "digest", "sync", "place", "placed",
+}
+
+// leafCall is one kind of call of the leaf.
+type leafCall struct {
+	name  string
+	gate  *admit.Gate // that it takes a place of; nil: none
+	epoch uint64      // of the map of the coordinator above, which is another one than that of the cluster; 0: the call has none
+	// unplaced calls are taken also while the map of the cluster is not known.
+	unplaced bool
+}
+
+// through runs a call from its arrival to its answer.
+func through[Q, R any](ctx context.Context, l *clusterLeaf, o leafCall, req *Q, run func(context.Context, *Q) (*R, error)) (reply *R, err error) {
+	c := l.c
+	seen := c.leafRoutes[o.name].Begin()
+	id := obs.AcceptRequestID(obs.RequestID(ctx))
+	ctx = obs.WithRequestID(ctx, id)
+	defer func() {
+		if p := recover(); p != nil {
+			c.cfg.Metrics.Panics.Inc()
+			c.log.Error("panic in request", "request_id", id, "call", o.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			reply, err = nil, &api.Problem{Code: api.Internal, Detail: "the server failed; its log has more under the request id", RequestID: id}
+		}
+		status := leafStatus(err)
+		took := seen.End(status)
+		c.log.LogAttrs(ctx, slog.LevelDebug, "request", slog.String("call", o.name), slog.Int("status", status),
+			slog.Duration("took", took), slog.String("request_id", id))
+	}()
+	if !c.front.Drain().Enter() {
+		return nil, c.problem(ctx, errClosing)
 	}
-	if err := l.c.above.check(epoch); err != nil {
-		l.c.front.Drain().Leave()
+	defer c.front.Drain().Leave()
+	if err := c.above.check(o.epoch); err != nil {
 		return nil, err
 	}
-	if l.c.members.State() == nil {
-		l.c.front.Drain().Leave()
+	if !o.unplaced && c.members.State() == nil {
 		return nil, notReady()
 	}
-	return l.c.front.Drain().Leave, nil
+	if o.gate != nil {
+		place, err := o.gate.Enter(ctx, 1)
+		if err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				return nil, cause
+			}
+			return nil, c.problem(ctx, err)
+		}
+		defer place.Release()
+	}
+	serve.Begun(ctx)
+	return run(ctx, req)
 }
 
-// through runs a call of the cluster.
-func through[Q, R any](ctx context.Context, l *clusterLeaf, epoch uint64, req Q, call func(context.Context, Q) (R, error)) (R, error) {
-	end, err := l.begin(epoch)
-	if err != nil {
-		var zero R
-		return zero, err
+// leafStatus is the HTTP status that the outcome of a call is counted under.
+func leafStatus(err error) int {
+	if err == nil {
+		return http.StatusOK
 	}
-	defer end()
-	return call(ctx, req)
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return p.HTTPStatus()
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return http.StatusGatewayTimeout
+	}
+	return api.StatusCallerGone
 }
+
+// nothing is the request of calls that have none.
+type nothing struct{}
 
 func (l *clusterLeaf) Ping(ctx context.Context) (*leaf.PingReply, error) {
-	if l.c.front.Closing() {
-		return nil, l.c.problem(ctx, errClosing)
-	}
-	return &leaf.PingReply{Node: l.c.id}, nil
+	return through(ctx, l, leafCall{name: "ping", unplaced: true}, &nothing{}, func(context.Context, *nothing) (*leaf.PingReply, error) {
+		return &leaf.PingReply{Node: l.c.id}, nil
+	})
 }
 
 func (l *clusterLeaf) Info(ctx context.Context, req *leaf.InfoRequest) (*leaf.InfoReply, error) {
-	return through(ctx, l, 0, req, l.r.Info)
+	return through(ctx, l, leafCall{name: "info"}, req, l.w.Info)
 }
 
 func (l *clusterLeaf) Docs(ctx context.Context, req *leaf.DocsRequest) (*leaf.DocsReply, error) {
-	return through(ctx, l, req.Epoch, req, l.r.Docs)
+	return through(ctx, l, leafCall{name: "docs", epoch: req.Epoch}, req, l.w.Docs)
 }
 
 func (l *clusterLeaf) Search(ctx context.Context, req *leaf.SearchRequest) (*leaf.SearchReply, error) {
-	return through(ctx, l, req.Epoch, req, l.r.Search)
+	return through(ctx, l, leafCall{name: "search", gate: l.c.searches, epoch: req.Epoch}, req, l.w.Search)
 }
 
 func (l *clusterLeaf) Stats(ctx context.Context, req *leaf.StatsRequest) (*leaf.StatsReply, error) {
-	return through(ctx, l, req.Epoch, req, l.r.Stats)
+	return through(ctx, l, leafCall{name: "stats", gate: l.c.searches, epoch: req.Epoch}, req, l.w.Stats)
 }
 
 func (l *clusterLeaf) Aggregate(ctx context.Context, req *leaf.AggregateRequest) (*leaf.AggregateReply, error) {
-	return through(ctx, l, req.Epoch, req, l.r.Aggregate)
+	return through(ctx, l, leafCall{name: "agg", gate: l.c.searches, epoch: req.Epoch}, req, l.w.Aggregate)
 }
 
 func (l *clusterLeaf) KNN(ctx context.Context, req *leaf.KNNRequest) (*leaf.KNNReply, error) {
-	return through(ctx, l, req.Epoch, req, l.r.KNN)
+	return through(ctx, l, leafCall{name: "knn", gate: l.c.searches, epoch: req.Epoch}, req, l.w.KNN)
 }
 
 func (l *clusterLeaf) IDs(ctx context.Context, req *leaf.IDsRequest, page func(ids []string) error) (*leaf.IDsReply, error) {
-	return through(ctx, l, req.Epoch, req, func(ctx context.Context, req *leaf.IDsRequest) (*leaf.IDsReply, error) {
-		return l.r.IDs(ctx, req, page)
+	return through(ctx, l, leafCall{name: "ids", gate: l.c.scans, epoch: req.Epoch}, req, func(ctx context.Context, req *leaf.IDsRequest) (*leaf.IDsReply, error) {
+		return l.w.IDs(ctx, req, page)
 	})
 }
 
 func (l *clusterLeaf) Export(ctx context.Context, req *leaf.ExportRequest, each func(doc leaf.ExportedDoc) error) (*leaf.ExportReply, error) {
-	return through(ctx, l, req.Epoch, req, func(ctx context.Context, req *leaf.ExportRequest) (*leaf.ExportReply, error) {
-		return l.r.Export(ctx, req, each)
+	return through(ctx, l, leafCall{name: "export", gate: l.c.scans, epoch: req.Epoch}, req, func(ctx context.Context, req *leaf.ExportRequest) (*leaf.ExportReply, error) {
+		return l.w.Export(ctx, req, each)
 	})
 }
 
 func (l *clusterLeaf) Has(ctx context.Context, req *leaf.HasRequest) (*leaf.HasReply, error) {
-	return through(ctx, l, req.Epoch, req, l.r.Has)
+	return through(ctx, l, leafCall{name: "has", epoch: req.Epoch}, req, l.w.Has)
 }
 
 func (l *clusterLeaf) Fetch(ctx context.Context, req *leaf.FetchRequest) (*leaf.FetchReply, error) {
-	return through(ctx, l, req.Epoch, req, l.r.Fetch)
+	return through(ctx, l, leafCall{name: "fetch", gate: l.c.searches, epoch: req.Epoch}, req, l.w.Fetch)
 }
 
 func (l *clusterLeaf) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsReply, error) {
-	return through(ctx, l, req.Epoch, req, l.r.Sums)
+	return through(ctx, l, leafCall{name: "sums", epoch: req.Epoch}, req, l.w.Sums)
 }
 
 func (l *clusterLeaf) Digest(ctx context.Context, req *leaf.DigestRequest) (*leaf.DigestReply, error) {
-	return through(ctx, l, req.Epoch, req, l.r.Digest)
+	return through(ctx, l, leafCall{name: "digest", gate: l.c.scans, epoch: req.Epoch}, req, l.w.Digest)
 }
 
 func (l *clusterLeaf) Indexes(ctx context.Context, req *leaf.IndexesRequest) (*leaf.IndexesReply, error) {
-	return through(ctx, l, 0, req, l.r.Indexes)
+	return through(ctx, l, leafCall{name: "indexes"}, req, l.w.Indexes)
 }
 
 func (l *clusterLeaf) PutIndex(ctx context.Context, req *leaf.PutIndexRequest) (*leaf.PutIndexReply, error) {
-	return through(ctx, l, req.Epoch, req, l.w.PutIndex)
+	return through(ctx, l, leafCall{name: "put_index", gate: l.c.writes, epoch: req.Epoch}, req, l.w.PutIndex)
 }
 
 func (l *clusterLeaf) DropIndex(ctx context.Context, req *leaf.DropIndexRequest) (*leaf.DropIndexReply, error) {
-	return through(ctx, l, req.Epoch, req, l.w.DropIndex)
+	return through(ctx, l, leafCall{name: "drop_index", gate: l.c.writes, epoch: req.Epoch}, req, l.w.DropIndex)
 }
 
 func (l *clusterLeaf) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (*leaf.DeleteReply, error) {
-	return through(ctx, l, req.Epoch, req, l.w.DeleteMany)
+	reply, err := through(ctx, l, leafCall{name: "delete_many", gate: l.c.writes, epoch: req.Epoch}, req, l.w.DeleteMany)
+	if err == nil {
+		l.c.documents.deleted.Add(reply.Deleted)
+	}
+	return reply, err
 }
 
 func (l *clusterLeaf) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.IndexReply, error) {
-	return through(ctx, l, req.Epoch, req, l.w.Index)
+	reply, err := through(ctx, l, leafCall{name: "index", gate: l.c.writes, epoch: req.Epoch}, req, l.w.Index)
+	l.c.countIndex(err)
+	return reply, err
 }
 
 func (l *clusterLeaf) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Reader) (*leaf.BulkReply, error) {
-	return through(ctx, l, req.Epoch, req, func(ctx context.Context, req *leaf.BulkRequest) (*leaf.BulkReply, error) {
+	reply, err := through(ctx, l, leafCall{name: "bulk", gate: l.c.bulks, epoch: req.Epoch}, req, func(ctx context.Context, req *leaf.BulkRequest) (*leaf.BulkReply, error) {
 		return l.w.Bulk(ctx, req, body)
 	})
+	l.c.countLoad(reply)
+	return reply, err
 }
 
 func (l *clusterLeaf) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.SyncReply, error) {
-	return through(ctx, l, req.Epoch, req, l.w.Sync)
+	return through(ctx, l, leafCall{name: "sync", gate: l.c.writes, epoch: req.Epoch}, req, l.w.Sync)
 }
 
-// Place takes the map of the coordinator above. It is not that of the cluster, which the coordinator keeps with its own members.
-func (l *clusterLeaf) Place(_ context.Context, req *leaf.PlaceRequest) (*leaf.PlaceReply, error) {
-	if err := l.c.above.place(req); err != nil {
-		return nil, err
-	}
-	return l.c.above.reply(), nil
+func (l *clusterLeaf) Place(ctx context.Context, req *leaf.PlaceRequest) (*leaf.PlaceReply, error) {
+	return through(ctx, l, leafCall{name: "place", unplaced: true}, req, l.w.Place)
 }
 
-func (l *clusterLeaf) Placed(context.Context) (*leaf.PlaceReply, error) {
-	return l.c.above.reply(), nil
+func (l *clusterLeaf) Placed(ctx context.Context) (*leaf.PlaceReply, error) {
+	return through(ctx, l, leafCall{name: "placed", unplaced: true}, &nothing{}, func(ctx context.Context, _ *nothing) (*leaf.PlaceReply, error) {
+		return l.w.Placed(ctx)
+	})
 }
 
 // Close ends nothing: the coordinator owns what the leaf reads from.

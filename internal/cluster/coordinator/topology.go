@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/cluster/members"
@@ -97,7 +99,7 @@ func (c *Coordinator) plan(call *front.Call) *api.Problem {
 		}
 		indexes = []string{name}
 	} else {
-		list, err := c.leaf.Indexes(call.Context(), &leaf.IndexesRequest{})
+		list, err := c.whole.Indexes(call.Context(), &leaf.IndexesRequest{})
 		if err != nil {
 			return c.problem(call.Context(), err)
 		}
@@ -118,7 +120,7 @@ func (c *Coordinator) plan(call *front.Call) *api.Problem {
 		return c.problem(call.Context(), err)
 	}
 	for _, name := range indexes {
-		_, err := c.leaf.IDs(call.Context(), &leaf.IDsRequest{Index: name}, func(ids []string) error {
+		_, err := c.whole.IDs(call.Context(), &leaf.IDsRequest{Index: name}, func(ids []string) error {
 			for _, id := range ids {
 				p.Add(id)
 			}
@@ -196,15 +198,15 @@ func (c *Coordinator) changeTopology(call *front.Call) *api.Problem {
 		return api.NewProblem(api.JobConflict, "the members keep the shard map, and --shards says who they are: start the coordinators with other shards, or with a store")
 	}
 	p := call.Params()
-	change, prob := topologyChange(p.Get("action"), p.Get("members"), p.Get("group"), p.Get("member"))
+	change, prob := topologyChange(p)
 	if prob != nil {
 		return prob
 	}
 	var epoch uint64
 	if p.Has("epoch") {
 		n, err := strconv.ParseUint(p.Get("epoch"), 10, 64)
-		if err != nil {
-			return api.NewProblem(api.InvalidParameter, "epoch: it is a whole number").On("epoch")
+		if err != nil || n == 0 {
+			return api.NewProblem(api.InvalidParameter, "epoch: it is a whole number above 0").On("epoch")
 		}
 		epoch = n
 	}
@@ -220,36 +222,66 @@ func (c *Coordinator) changeTopology(call *front.Call) *api.Problem {
 	return c.showTopology(call, s)
 }
 
-func topologyChange(action, list, group, member string) (func(*shardmap.Map) (*shardmap.Map, error), *api.Problem) {
-	bad := func(field, detail string) (func(*shardmap.Map) (*shardmap.Map, error), *api.Problem) {
-		return nil, api.NewProblem(api.InvalidParameter, field+": "+detail).On(field)
-	}
-	switch action {
-	case "add_group":
-		addrs := splitList(list)
-		if len(addrs) == 0 {
-			return bad("members", "it names the members of the new group, the primary first")
-		}
-		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddGroup(addrs...) }, nil
-	case "remove_group":
-		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.RemoveGroup() }, nil
-	case "add_member":
-		g, prob := api.ParseCount("group", group, 0, placement.MaxShards-1)
-		if prob != nil {
-			return nil, prob
-		}
-		if member == "" {
-			return bad("member", "it names the address of the new member")
-		}
-		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddMember(g, member) }, nil
-	case "remove_member":
-		if member == "" {
-			return bad("member", "it names the address of the member to remove")
-		}
-		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.RemoveMember(member) }, nil
-	}
-	return bad("action", "it is add_group, remove_group, add_member or remove_member")
+// mapChange makes the next map of one.
+type mapChange func(m *shardmap.Map) (*shardmap.Map, error)
+
+// topologyActions are the changes that there are, by what they need: a group's ordinal, a member, or members.
+var topologyActions = map[string]struct {
+	needs []string
+	make  func(group int, addrs []string) mapChange
+}{
+	"add_group": {[]string{"members"}, func(_ int, addrs []string) mapChange {
+		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddGroup(addrs...) }
+	}},
+	"remove_group": {nil, func(int, []string) mapChange { return (*shardmap.Map).RemoveGroup }},
+	"add_member": {[]string{"group", "member"}, func(group int, addrs []string) mapChange {
+		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddMember(group, addrs[0]) }
+	}},
+	"remove_member": {[]string{"member"}, func(_ int, addrs []string) mapChange {
+		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.RemoveMember(addrs[0]) }
+	}},
 }
+
+// topologyChange reads a change. What an action does not need must not be given.
+func topologyChange(p url.Values) (mapChange, *api.Problem) {
+	if !p.Has("action") {
+		return nil, &api.Problem{Code: api.MissingParameter, Field: "action", Detail: "action is missing: " + topologyWords}
+	}
+	action, ok := topologyActions[p.Get("action")]
+	if !ok {
+		return nil, api.NewProblem(api.InvalidParameter, "action: "+topologyWords).On("action")
+	}
+	group := 0
+	var addrs []string
+	for _, name := range []string{"group", "member", "members"} {
+		needed := slices.Contains(action.needs, name)
+		switch {
+		case needed && !p.Has(name):
+			return nil, &api.Problem{Code: api.MissingParameter, Field: name, Detail: name + " is missing: " + p.Get("action") + " needs it"}
+		case !needed && p.Has(name):
+			return nil, api.NewProblem(api.InvalidParameter, name+": "+p.Get("action")+" does not take it").On(name)
+		case !needed:
+			continue
+		}
+		switch name {
+		case "group":
+			var prob *api.Problem
+			if group, prob = api.ParseCount("group", p.Get("group"), 0, placement.MaxShards-1); prob != nil {
+				return nil, prob
+			}
+		case "member":
+			addrs = []string{p.Get("member")}
+		case "members":
+			addrs = strings.FieldsFunc(p.Get("members"), func(r rune) bool { return r == ',' || r == '|' })
+		}
+		if name != "group" && (len(addrs) == 0 || addrs[0] == "") {
+			return nil, api.NewProblem(api.InvalidParameter, name+": it names no address").On(name)
+		}
+	}
+	return action.make(group, addrs), nil
+}
+
+const topologyWords = "it is add_group, remove_group, add_member or remove_member"
 
 // topologyProblem says why the map was not changed.
 func (c *Coordinator) topologyProblem(call *front.Call, err error) *api.Problem {
@@ -260,19 +292,4 @@ func (c *Coordinator) topologyProblem(call *front.Call, err error) *api.Problem 
 		return &api.Problem{Code: api.InvalidParameter, Detail: api.ClipDetail(err.Error())}
 	}
 	return c.problem(call.Context(), err)
-}
-
-// splitList splits a list by "|" or ",", without empty entries.
-func splitList(s string) []string {
-	out := []string{}
-	from := 0
-	for i := 0; i <= len(s); i++ {
-		if i == len(s) || s[i] == ',' || s[i] == '|' {
-			if part := s[from:i]; part != "" && !slices.Contains(out, part) {
-				out = append(out, part)
-			}
-			from = i + 1
-		}
-	}
-	return out
 }

@@ -22,9 +22,10 @@ func (c *Coordinator) openWork(undo *[]func() error) (err error) {
 		return err
 	}
 	*undo = append(*undo, c.write.Close)
-	c.leaf = &clusterLeaf{c: c, r: c.read, w: c.write}
+	c.whole = &whole{c.read, c.write, &c.above}
+	c.leaf = &clusterLeaf{c: c, w: c.whole}
 	c.searcher, err = search.New(search.Options{
-		Member: c.leaf, Schemas: c.write.Schema, ReplyBytes: l.ReplyBytes, AggBytes: l.AggBytes, Memory: c.front.Memory(),
+		Member: c.whole, Schemas: c.write.Schema, ReplyBytes: l.ReplyBytes, AggBytes: l.AggBytes, Memory: c.front.Memory(),
 	})
 	if err != nil {
 		return err

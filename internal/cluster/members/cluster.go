@@ -257,16 +257,16 @@ func (c *Cluster) readLocked(ctx context.Context) (*shardmap.Map, error) {
 	if c.o.Source == nil {
 		return c.askLocked(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
-	defer cancel()
-	m, v, err := c.o.Source.Load(ctx)
-	if errors.Is(err, shardmap.ErrNotFound) && c.o.Initial != nil {
-		first := *c.o.Initial
-		first.Epoch = max(first.Epoch, 1)
-		if v, err = c.o.Source.Swap(ctx, shardmap.Version{}, &first); errors.Is(err, shardmap.ErrConflict) {
-			m, v, err = c.o.Source.Load(ctx)
-		} else {
-			m = &first
+	m, v, err := c.load(ctx)
+	if errors.Is(err, shardmap.ErrNotFound) && (c.o.Initial != nil || c.State() != nil) {
+		// Where the source was lost, or is new to the cluster, the members keep the map.
+		if m, err = c.askLocked(ctx); err != nil {
+			return nil, err
+		}
+		sctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
+		defer cancel()
+		if v, err = c.o.Source.Swap(sctx, shardmap.Version{}, m); errors.Is(err, shardmap.ErrConflict) {
+			m, v, err = c.load(ctx)
 		}
 	}
 	if err != nil {
@@ -276,12 +276,21 @@ func (c *Cluster) readLocked(ctx context.Context) (*shardmap.Map, error) {
 	return m, nil
 }
 
+// load reads the map in the source.
+func (c *Cluster) load(ctx context.Context) (*shardmap.Map, shardmap.Version, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
+	defer cancel()
+	return c.o.Source.Load(ctx)
+}
+
 // askLocked asks the members for the map that they keep. The highest epoch counts; of two maps with one epoch that of the earlier
 // group. Where nobody keeps one, one member of every group has to say so: those that are not there may have one.
 func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
-	groups := c.o.Initial.Groups
+	var groups []shardmap.Group
 	if s := c.State(); s != nil {
 		groups = s.Map.Groups
+	} else {
+		groups = c.o.Initial.Groups
 	}
 	type answer struct {
 		reply *leaf.PlaceReply
@@ -557,6 +566,10 @@ func (c *Cluster) changeLocked(ctx context.Context, fn func(m *shardmap.Map) (*s
 	}
 	if next.Epoch != now.Epoch+1 {
 		return nil, fmt.Errorf("change the shard map: epoch %d follows %d", next.Epoch, now.Epoch)
+	}
+	// A map with an address that nobody can call would be in everybody's way.
+	if _, err := newState(next, c.member); err != nil {
+		return nil, fmt.Errorf("change the shard map: %w: %w", shardmap.ErrInvalid, err)
 	}
 	if c.o.Source != nil {
 		tctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)

@@ -389,3 +389,33 @@ func TestStatesOfAMove(t *testing.T) {
 		}
 	}
 }
+
+// Where the store of the map is lost, or new to the cluster, the map that the members keep is put there.
+func TestALostStoreGetsTheMapOfTheMembers(t *testing.T) {
+	f := &fleet{}
+	first := open(t, Options{Dial: f.dial, Initial: groups(t, 2)})
+	ready(t, first)
+	if _, err := first.Change(t.Context(), func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddGroup("g2a:1") }); err != nil {
+		t.Fatal(err)
+	}
+	st := store.NewMemory(nil)
+	c := open(t, Options{Dial: f.dial, Initial: func() *shardmap.Map {
+		m := groups(t, 2)
+		m.Groups = append(m.Groups, shardmap.Group{Members: []string{"g2a:1"}})
+		m.Placed = 2
+		return m
+	}(), Source: shardmap.NewStoreSource(st)})
+	if s := ready(t, c); s.Epoch() != 2 || len(s.Groups) != 3 {
+		t.Fatalf("epoch %d, %d groups", s.Epoch(), len(s.Groups))
+	}
+	if err := st.Delete(t.Context(), shardmap.Key); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := shardmap.NewStoreSource(st).Load(t.Context()); err != nil && !errors.Is(err, shardmap.ErrNotFound) {
+		t.Fatal(err)
+	}
+	until(t, "the map is in the store again", func() bool {
+		m, _, err := shardmap.NewStoreSource(st).Load(t.Context())
+		return err == nil && m.Epoch == 2 && len(m.Groups) == 3
+	})
+}
