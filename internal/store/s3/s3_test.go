@@ -3,12 +3,15 @@ package s3_test
 import (
 	"bytes"
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -276,7 +279,7 @@ func TestWhatBecomesOfWrites(t *testing.T) {
 func TestOnePut(t *testing.T) {
 	dir := t.TempDir()
 	s, sc := open(t, func(o *s3.Options) { o.TempDir = dir })
-	content := bytes.Repeat([]byte("0123456789abcdef"), 20<<20/16)
+	content := bytes.Repeat([]byte("0123456789abcdef"), 5<<20/16)
 	sc.set(http.MethodPut, answer(503, "SlowDown")) // a body in a file can be sent again
 	w, err := s.NewWriter(t.Context(), "large")
 	if err != nil {
@@ -466,11 +469,16 @@ func TestLargeObjectsBreakOff(t *testing.T) {
 		want func(err error) bool
 	}{
 		{"cut", truncate, nil, func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
-		{"still", stall, nil, func(err error) bool { return strings.Contains(err.Error(), "stood still for 500ms") }},
+		{"still", stall, nil, func(err error) bool { return strings.Contains(err.Error(), "stood still for 1s") }},
 		{"cancelled", stall, func(cancel func()) { cancel() }, func(err error) bool { return errors.Is(err, context.Canceled) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, sc := open(t, func(o *s3.Options) { o.Timeout = 500 * time.Millisecond })
+			t.Parallel()
+			s, sc := open(t, func(o *s3.Options) {
+				if tc.name == "still" {
+					o.Timeout = time.Second
+				}
+			})
 			mustPut(t, s, "k", strings.Repeat("x", 2<<20))
 			sc.set(http.MethodGet, tc.how)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -497,7 +505,7 @@ func TestLargeObjectsBreakOff(t *testing.T) {
 
 // A body that comes slowly is waited for as long as it comes, also when that takes longer than a connection may stand still.
 func TestSlowBodies(t *testing.T) {
-	const timeout = time.Second
+	const timeout = 2 * time.Second
 	trickle := func(w http.ResponseWriter, r *http.Request, server http.Handler) {
 		rec := httptest.NewRecorder()
 		server.ServeHTTP(rec, r)
@@ -508,7 +516,7 @@ func TestSlowBodies(t *testing.T) {
 		tick := time.NewTicker(timeout / 15)
 		defer tick.Stop()
 		for b := rec.Body.Bytes(); len(b) > 0; {
-			n := min(len(b), rec.Body.Len()/20+1)
+			n := min(len(b), rec.Body.Len()/18+1)
 			if _, err := w.Write(b[:n]); err != nil {
 				return
 			}
@@ -534,7 +542,7 @@ func TestSlowBodies(t *testing.T) {
 // A connection that stands still ends after a while; a read is then tried again, and a write may have taken place.
 func TestStandstill(t *testing.T) {
 	t.Parallel()
-	s, sc := open(t, func(o *s3.Options) { o.Timeout, o.Attempts = 500*time.Millisecond, 2 })
+	s, sc := open(t, func(o *s3.Options) { o.Timeout, o.Attempts = time.Second, 2 })
 	mustPut(t, s, "k", "0123456789")
 	sc.set(http.MethodGet, stall)
 	if got, err := read(s, "k"); err != nil || got != "0123456789" {
@@ -609,6 +617,36 @@ func TestNobodyListens(t *testing.T) {
 	isKind(t, err, nil)
 	if !strings.Contains(err.Error(), "refused") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Over TLS, with an authority of one's own; a server of another is not written to.
+func TestTLS(t *testing.T) {
+	srv := httptest.NewUnstartedServer(s3test.Handler(t))
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	o := s3test.Options(srv.Listener.Addr().String())
+	o.Insecure, o.Attempts = false, 2
+	_, err := put(s3test.Open(t, o), "k", "x", store.Absent)
+	if err == nil || !strings.Contains(err.Error(), "unknown authority") {
+		t.Errorf("error %v", err)
+	}
+	isKind(t, err, nil)
+
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SSL_CERT_FILE", authority)
+	s := s3test.Open(t, o)
+	if err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	large := strings.Repeat("x", 2<<20)
+	mustPut(t, s, "k", large)
+	if got, err := read(s, "k"); err != nil || got != large {
+		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }
 
