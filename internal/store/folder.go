@@ -36,7 +36,7 @@ type Folder struct {
 	lock io.Closer // nil when read-only or shared
 	// shared says that other processes write too: each write takes the lock.
 	shared bool
-	mu   struct {
+	mu     struct {
 		sync.Mutex // held from the check of a condition until the name is durable
 		// sure holds the folders whose names are durable. In any other, what is seen may vanish at a crash: its last sync failed, perhaps that
 		// of a process before this one.

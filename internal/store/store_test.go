@@ -40,7 +40,9 @@ func TestAcceptance(t *testing.T) {
 		storetest.Accept(t, func(t *testing.T) store.Store { return openFolder(t, t.TempDir()+"/store", store.FolderOptions{}) })
 	})
 	t.Run("SharedFolder", func(t *testing.T) {
-		storetest.Accept(t, func(t *testing.T) store.Store { return openFolder(t, t.TempDir()+"/store", store.FolderOptions{Shared: true}) })
+		storetest.Accept(t, func(t *testing.T) store.Store {
+			return openFolder(t, t.TempDir()+"/store", store.FolderOptions{Shared: true})
+		})
 	})
 	t.Run("FolderInMemory", func(t *testing.T) {
 		storetest.Accept(t, func(t *testing.T) store.Store {
