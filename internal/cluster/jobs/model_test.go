@@ -51,6 +51,8 @@ type model struct {
 	addr string
 	// fates, if not nil, is asked what becomes of a call.
 	fates func(ctx context.Context, call string) fate
+	// later waits until a late call is to reach the member.
+	later func()
 	// before, if not nil, runs before a call has its effect.
 	before func(ctx context.Context, call string)
 
@@ -112,7 +114,7 @@ func do[R any](ctx context.Context, m *model, call string, epoch uint64, writes 
 		return nil, fails("connection reset", true)
 	case late:
 		m.late.Go(func() {
-			time.Sleep(lateBy())
+			m.later()
 			if _, err := run(); err != nil {
 				return // refused, as it should be
 			}
@@ -121,9 +123,6 @@ func do[R any](ctx context.Context, m *model, call string, epoch uint64, writes 
 	}
 	return run()
 }
-
-// lateBy is how much later than it failed a call reaches its member.
-var lateBy = func() time.Duration { return time.Millisecond * time.Duration(5+time.Now().UnixNano()%5000) }
 
 func (m *model) close() { m.late.Wait() }
 
@@ -600,6 +599,21 @@ func (f *fleet) current() *shardmap.Map {
 
 // errDead is what a store says to a coordinator that was killed.
 var errDead = errors.New("the coordinator is dead")
+
+// hookedStore is a store that tells before it is written to.
+type hookedStore struct {
+	store.Store
+	before func(key string, content []byte)
+}
+
+func (s *hookedStore) Put(ctx context.Context, key string, r io.Reader, size int64, c store.Condition) (string, error) {
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return "", err
+	}
+	s.before(key, b)
+	return s.Store.Put(ctx, key, bytes.NewReader(b), size, c)
+}
 
 // mortalStore is a store that ends with its coordinator.
 type mortalStore struct {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -459,4 +461,127 @@ func TestMoves(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A copy that arrives late, when its document was deleted and everything was compared again, is refused: whether the job was killed while it
+// was on its way, or only never heard of it.
+func TestLateCopy(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprint("killed ", killed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t)
+				sizes := []int{1, 1, 1}
+				f.begin(placement.Ring, 2, sizes...)
+				docs, byID := corpus(100)
+				f.load("default", f.current().Visible(), sizes, docs...)
+				released := make(chan struct{})
+				cut := false
+				dest := f.at(addr(2, 0))
+				f.store = &hookedStore{Store: f.store, before: func(key string, b []byte) {
+					if key == shardmap.Key && !cut && strings.Contains(string(b), "cleaning") {
+						cut = true
+						close(released)
+						dest.late.Wait()
+					}
+				}}
+				one := f.coordinator(Options{})
+				defer one.shut(t)
+				first := true
+				dest.later = func() { <-released }
+				dest.fates = func(_ context.Context, call string) fate {
+					if call != "Sync" || !first {
+						return fine
+					}
+					first = false
+					if killed {
+						one.kill()
+					}
+					// Somebody deletes all documents that are on their way.
+					to := placement.Spec{Rule: placement.Ring, Shards: 3, VNodes: 16}
+					for id := range byID {
+						if shardOf(to, id) == 2 {
+							for g := range 2 {
+								f.at(addr(g, 0)).remove("default", id)
+							}
+							delete(byID, id)
+						}
+					}
+					return late
+				}
+				ctx := t.Context()
+				id, err := one.StartRebalance(ctx, 2, 3)
+				if err != nil {
+					t.Fatal(err)
+				}
+				waits := one
+				if killed {
+					two := f.coordinator(Options{})
+					defer two.shut(t)
+					waits = two
+				}
+				if rec, err := waits.await(ctx, id); err != nil || rec.State != Done {
+					t.Fatalf("%+v, %v", rec, err)
+				}
+				if first || !cut {
+					t.Fatal("no copy was late")
+				}
+				f.same("default", byID)
+			})
+		})
+	}
+}
+
+// As long as a member has not taken the map, somebody may go by an older one there: nothing is copied, and nothing is deleted.
+func TestEveryMemberTakesTheMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		sizes := []int{2, 2, 2}
+		f.begin(placement.Ring, 2, sizes...)
+		docs, byID := corpus(100)
+		f.load("default", f.current().Visible(), sizes, docs...)
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		deaf := f.at(addr(1, 1))
+		var mu sync.Mutex
+		until := time.Now().Add(time.Minute)
+		deaf.fates = func(_ context.Context, call string) fate {
+			mu.Lock()
+			defer mu.Unlock()
+			if call == "Place" && time.Now().Before(until) {
+				return gone
+			}
+			return fine
+		}
+		writes := func(wrong string) func(context.Context, string) {
+			return func(_ context.Context, call string) {
+				deaf.mu.Lock()
+				epoch := deaf.epoch
+				deaf.mu.Unlock()
+				if m := f.current(); call == "Sync" && epoch < m.Epoch {
+					t.Errorf("%s while a member has the map of epoch %d, not %d", wrong, epoch, m.Epoch)
+				}
+			}
+		}
+		for k := range 2 {
+			f.at(addr(2, k)).before = writes("copied")
+			f.at(addr(0, k)).before = writes("deleted")
+			f.at(addr(1, k)).before = writes("deleted")
+		}
+		id, err := co.StartRebalance(t.Context(), 2, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		if m := f.current(); m.Move != nil && m.Move.Phase != shardmap.Copying {
+			t.Errorf("the move is %+v", *m.Move)
+		}
+		if rec, err := co.await(t.Context(), id); err != nil || rec.ended() {
+			t.Fatalf("%+v, %v", rec, err)
+		}
+		time.Sleep(2 * time.Minute)
+		if rec, err := co.await(t.Context(), id); err != nil || rec.State != Done {
+			t.Fatalf("%+v, %v", rec, err)
+		}
+		f.same("default", byID)
+	})
 }

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -60,6 +61,7 @@ func (tr *trial) rand(n int) int {
 
 // hook makes a model slow and faulty.
 func (tr *trial) hook(m *model, faults int) {
+	m.later = func() { time.Sleep(time.Duration(tr.rand(5000)) * time.Millisecond) }
 	m.before = func(ctx context.Context, call string) {
 		time.Sleep(time.Duration(tr.rand(3000)) * time.Microsecond)
 	}
@@ -67,10 +69,10 @@ func (tr *trial) hook(m *model, faults int) {
 		tr.mu.Lock()
 		defer tr.mu.Unlock()
 		writer := ctx.Value(ofWriter{}) != nil
-		if tr.calm || call == "Place" || call == "Placed" || call == "Ping" {
+		if tr.calm {
 			return fine
 		}
-		if !writer {
+		if !writer && call != "Placed" { // which is asked for all the time
 			if tr.killIn--; tr.killIn <= 0 && tr.kills > 0 {
 				for _, a := range tr.live {
 					a.Runner.mu.Lock()
@@ -92,7 +94,7 @@ func (tr *trial) hook(m *model, faults int) {
 			return gone
 		case writer:
 			return fine // what writers leave behind at members is not what is looked at here
-		case n == 1:
+		case n == 1 && call != "Placed":
 			return lost
 		case n == 2 && call == "Sync":
 			return late
@@ -432,4 +434,55 @@ func TestMoveUnderFire(t *testing.T) {
 		})
 	}
 	t.Logf("%d reads (%d repeated), %d writes acknowledged, %d not", reads, retries, acked, unsure)
+}
+
+// repairs repairs members again and again while documents are written and members lose some.
+func (tr *trial) repairs() {
+	tr.tune = &tuning{batch: 5, list: 23, page: 7, look: 300 * time.Millisecond, beat: 200 * time.Millisecond, lease: time.Second, adopt: time.Minute}
+	sizes := []int{2, 3}
+	tr.begin(placement.Ring, 2, sizes...)
+	docs, byID := corpus(240)
+	tr.load("default", tr.current().Visible(), sizes, docs...)
+	for id, d := range byID {
+		tr.known[id] = &fact{source: d, sure: true, idle: true}
+	}
+	for _, m := range tr.all() {
+		tr.hook(m, 0)
+	}
+	tr.live = []*actor{tr.start()}
+	var writers sync.WaitGroup
+	for k := range 4 {
+		writers.Go(func() { tr.write(k) })
+	}
+	for range 8 {
+		m := tr.at(addr(1, 1+tr.rand(2)))
+		ids := slices.Sorted(maps.Keys(m.docs("default")))
+		for range 10 {
+			m.remove("default", ids[tr.rand(len(ids))])
+		}
+		m.put("default", doc(fmt.Sprint("ghost", tr.rand(100)), 1))
+		reply, err := tr.live[0].Repair(context.Background())
+		if err != nil || len(reply.FailedAddresses) > 0 {
+			tr.t.Fatalf("%+v, %v", reply, err)
+		}
+	}
+	tr.mu.Lock()
+	tr.quiet = true
+	tr.mu.Unlock()
+	writers.Wait()
+	reply, err := tr.live[0].Repair(context.Background())
+	if err != nil || !reply.OK {
+		tr.t.Fatalf("%+v, %v", reply, err)
+	}
+	tr.live[0].end(tr.t)
+	want := map[string]string{}
+	for id, f := range tr.known {
+		if !f.sure {
+			tr.t.Errorf("a write of %s has failed", id)
+		}
+		if f.source != "" {
+			want[id] = f.source
+		}
+	}
+	tr.same("default", want)
 }

@@ -242,6 +242,16 @@ func (w *work) repairMember(ctx context.Context, own *survey, ref, m *members.Me
 		if _, ok := have[name]; ok || own == nil {
 			continue
 		}
+		if w.background {
+			n, err := w.docs(ctx, name, m)
+			if err == nil && n > 0 {
+				err = &suspectError{primary: ref.Addr, member: m.Addr, index: name, other: n}
+			}
+			if err != nil {
+				return left, err
+			}
+			continue
+		}
 		if err := w.dropLeft(ctx, own, name, m); err != nil {
 			return left, err
 		}
@@ -251,7 +261,7 @@ func (w *work) repairMember(ctx context.Context, own *survey, ref, m *members.Me
 
 // dropLeft deletes an index that no primary has. It looks twice, for one that is just being made has not reached all of them yet.
 func (w *work) dropLeft(ctx context.Context, own *survey, name string, m *members.Member) error {
-	if w.background || !own.whole || own.first[name] != nil {
+	if !own.whole || own.first[name] != nil {
 		return nil
 	}
 	if err := pause(ctx, dropLook); err != nil {

@@ -279,7 +279,7 @@ func (r *Runner) look(ctx context.Context, l *lookout, began time.Time, next *ti
 	active := b.active()
 	move := st.Map.Move
 	switch {
-	case active == nil && move != nil && b.find(move.Job) == nil && (!r.alone || time.Since(began) >= r.tune.adopt):
+	case active == nil && move != nil && b.find(move.Job) == nil && !r.foreign(st.Map) && (!r.alone || time.Since(began) >= r.tune.adopt):
 		r.log.Warn("a move whose job is not known goes on", "job", move.Job)
 		if _, err := r.add(ctx, adopted(st.Map)); err != nil && !hasCode(err, api.JobConflict) {
 			return false, err
@@ -306,6 +306,9 @@ func (r *Runner) look(ctx context.Context, l *lookout, began time.Time, next *ti
 	}
 	return false, nil
 }
+
+// foreign tells whether a map is kept in a store that this Runner does not have: who has it moves documents.
+func (r *Runner) foreign(m *shardmap.Map) bool { return r.o.Store == nil && m.Stored }
 
 // adopted is the job of a move that a map knows and the ledger does not.
 func adopted(m *shardmap.Map) *record {
@@ -736,6 +739,8 @@ func (r *Runner) StartRebalance(ctx context.Context, from, to int) (string, erro
 	}
 	m := st.Map
 	switch {
+	case r.foreign(m):
+		return "", api.NewProblem(api.JobConflict, "the shard map is kept in a store: a coordinator that has it moves documents")
 	case to < 1 || to > len(m.Groups):
 		return "", api.NewProblem(api.InvalidParameter, fmt.Sprintf("to: there are %d groups", len(m.Groups))).On("to")
 	case m.Move != nil && m.Move.To == to:

@@ -1,0 +1,373 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-search/weft/internal/cluster/hints"
+	"github.com/weft-search/weft/internal/obs"
+	"github.com/weft-search/weft/internal/topology/placement"
+	"github.com/weft-search/weft/internal/vfs/memfs"
+)
+
+// pairs is a fleet of three groups of two with documents.
+func pairs(t *testing.T, n int) (f *fleet, byID map[string]string) {
+	f = newFleet(t)
+	sizes := []int{2, 2, 2}
+	f.begin(placement.Ring, 3, sizes...)
+	docs, byID := corpus(n)
+	f.load("default", f.current().Visible(), sizes, docs...)
+	return f, byID
+}
+
+func TestRepairCopiesWhatIsMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, byID := pairs(t, 3000)
+		f.at(addr(1, 1)).wipe() // it comes back empty
+		want := uint64(len(f.at(addr(1, 0)).docs("default")))
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		reply, err := co.Repair(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reply.OK || reply.Copied != want || reply.Removed != 0 || reply.Deferred != 0 || len(reply.FailedAddresses) != 0 || len(reply.Groups) != 3 {
+			t.Errorf("%+v, want %d copied", *reply, want)
+		}
+		if g := reply.Groups[1]; g.Group != 1 || g.Primary != addr(1, 0) || g.Copied != want {
+			t.Errorf("group 1: %+v", g)
+		}
+		f.same("default", byID)
+		if a, b := f.at(addr(1, 0)).sdl("default"), f.at(addr(1, 1)).sdl("default"); a != b {
+			t.Errorf("schemas differ: %s and %s", a, b)
+		}
+		again, err := co.Repair(t.Context())
+		if err != nil || !again.OK || again.Copied+again.Removed != 0 {
+			t.Errorf("the second repair: %+v, %v", again, err)
+		}
+	})
+}
+
+// A member has a document that its primary does not have, and another state of some.
+func TestRepairRemovesGhosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, byID := pairs(t, 300)
+		f.at(addr(0, 1)).put("default", doc("ghost", 1))
+		f.at(addr(2, 1)).put("default", doc("ghost", 1))
+		changed := slices.Sorted(maps.Keys(f.at(addr(2, 0)).docs("default")))[3]
+		f.at(addr(2, 1)).put("default", doc(changed, 99))
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		reply, err := co.Repair(t.Context())
+		if err != nil || !reply.OK || reply.Removed != 2 || reply.Copied != 1 {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		f.same("default", byID)
+	})
+}
+
+// A primary without any documents is still right, and a member that does not answer is a failure.
+func TestEmptyIsNotGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, byID := pairs(t, 300)
+		for id := range f.at(addr(1, 0)).docs("default") {
+			f.at(addr(1, 0)).remove("default", id)
+			f.at(addr(1, 1)).remove("default", id)
+			delete(byID, id)
+		}
+		f.at(addr(1, 1)).put("default", doc("ghost", 1))
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		reply, err := co.Repair(t.Context())
+		if err != nil || !reply.OK || reply.Removed != 1 {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		f.same("default", byID)
+
+		for _, silent := range []string{addr(1, 1), addr(2, 0)} {
+			f.at(silent).setDown(true)
+			reply, err := co.Repair(t.Context())
+			if err != nil || reply.OK || !slices.Equal(reply.FailedAddresses, []string{silent}) {
+				t.Errorf("%s is silent: %+v, %v", silent, reply, err)
+			}
+			f.at(silent).setDown(false)
+		}
+	})
+}
+
+func (m *model) sdl(index string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h := m.indexes[index]; h != nil {
+		return h.schema.SDL()
+	}
+	return ""
+}
+
+// An index that a primary lacks and others have is made there; one that no primary has is deleted.
+func TestRepairOfIndexes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := pairs(t, 50)
+		for _, a := range []string{addr(0, 0), addr(0, 1), addr(1, 1)} {
+			f.at(a).put("half", `{"id":"x","name":"some text"}`)
+			f.at(a).remove("half", "x")
+		}
+		f.at(addr(2, 1)).put("old", doc("x", 1))
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		reply, err := co.Repair(t.Context())
+		if err != nil || !reply.OK {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		want := f.at(addr(0, 0)).sdl("half")
+		for _, m := range f.all() {
+			if got := m.sdl("half"); got != want {
+				t.Errorf("%s has %q", m.addr, got)
+			}
+			if m.docs("old") != nil {
+				t.Errorf("%s has the old index", m.addr)
+			}
+		}
+	})
+}
+
+// A repair that was left half way is gone on with by another coordinator, and what was done is not done again.
+func TestRepairGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, byID := pairs(t, 300)
+		for g := range 3 {
+			f.at(addr(g, 1)).wipe()
+		}
+		one := f.coordinator(Options{})
+		reached := make(chan struct{})
+		first := true
+		f.at(addr(1, 1)).before = func(ctx context.Context, call string) {
+			if call == "Sync" && first {
+				first = false
+				close(reached)
+				<-ctx.Done()
+			}
+		}
+		id, err := one.StartRepair(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-reached
+		one.shut(t)
+		two := f.coordinator(Options{})
+		defer two.shut(t)
+		rec, err := two.await(t.Context(), id)
+		if err != nil || rec.State != Done || rec.Failed || len(rec.Groups) != 3 {
+			t.Fatalf("%+v, %v", rec, err)
+		}
+		if got, want := rec.Groups[0].Copied, uint64(len(f.at(addr(0, 0)).docs("default"))); got != want {
+			t.Errorf("%d copied in group 0, want %d", got, want)
+		}
+		f.same("default", byID)
+	})
+}
+
+// In the background members are made equal; but a primary that looks as if it had lost its documents is left alone.
+func TestBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, byID := pairs(t, 3000)
+		f.at(addr(0, 1)).put("default", doc("ghost", 1))
+		some := slices.Sorted(maps.Keys(f.at(addr(1, 0)).docs("default")))[:20]
+		for _, id := range some {
+			f.at(addr(1, 1)).remove("default", id)
+		}
+		one := f.coordinator(Options{RepairEvery: time.Minute, Metrics: obs.NewMetrics("test")})
+		defer one.shut(t)
+		two := f.coordinator(Options{RepairEvery: time.Minute})
+		defer two.shut(t)
+		time.Sleep(3 * time.Minute)
+		f.same("default", byID)
+		if n := one.count.copied.Load() + two.count.copied.Load(); n != 20 {
+			t.Errorf("%d copied", n)
+		}
+		if n := one.count.removed.Load() + two.count.removed.Load(); n != 1 {
+			t.Errorf("%d removed", n)
+		}
+		lost := f.at(addr(2, 1)).docs("default")
+		f.at(addr(2, 0)).wipe()
+		time.Sleep(5 * time.Minute)
+		if !maps.Equal(lost, f.at(addr(2, 1)).docs("default")) {
+			t.Error("documents were deleted because a primary lost them")
+		}
+		if one.count.held.Load()+two.count.held.Load() == 0 {
+			t.Error("nothing was held back")
+		}
+	})
+}
+
+// A comparison in the background makes room for a job.
+func TestBackgroundYields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := pairs(t, 300)
+		f.at(addr(0, 1)).wipe()
+		one := f.coordinator(Options{RepairEvery: time.Minute, DocsPerSec: 1})
+		defer one.shut(t)
+		time.Sleep(80 * time.Second)
+		b, _, err := one.ledger.read(t.Context())
+		if err != nil || b.Lease == nil {
+			t.Fatalf("no comparison is under way: %+v, %v", b, err)
+		}
+		two := f.coordinator(Options{})
+		defer two.shut(t)
+		id, err := two.StartRebalance(t.Context(), 3, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		if j, err := two.Job(t.Context(), id); err != nil || j.State != Done {
+			t.Errorf("%+v, %v", j, err)
+		}
+	})
+}
+
+// What members missed comes to them as soon as they are there again.
+func TestReplay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, byID := pairs(t, 200)
+		q, err := hints.Open("hints", memfs.New(nil), hints.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		co := f.coordinator(Options{Hints: q})
+		defer func() {
+			co.shut(t)
+			if err := q.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		for _, away := range []string{addr(0, 1), addr(1, 0)} { // a primary, too
+			m := f.at(away)
+			m.setDown(true)
+			other := addr(0, 0)
+			if away == addr(1, 0) {
+				other = addr(1, 1)
+			}
+			var ids []string
+			for i, id := range slices.Sorted(maps.Keys(f.at(other).docs("default"))) {
+				switch i {
+				case 0:
+					f.at(other).remove("default", id)
+					delete(byID, id)
+				case 1, 2, 3:
+					byID[id] = doc(id, 5)
+					f.at(other).put("default", byID[id])
+				default:
+					continue
+				}
+				ids = append(ids, id)
+			}
+			if _, err := q.Add(away, "default", ids); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			if !co.Behind(away) || co.Behind(other) {
+				t.Errorf("behind: %s %v, %s %v", away, co.Behind(away), other, co.Behind(other))
+			}
+			m.setDown(false)
+			time.Sleep(40 * time.Second)
+			if co.Behind(away) {
+				t.Errorf("%s is behind yet", away)
+			}
+		}
+		f.same("default", byID)
+		if _, err := q.Add("elsewhere", "default", []string{"x"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		if p := q.Pending(); len(p) != 0 {
+			t.Errorf("what a member that left has missed is kept: %+v", p)
+		}
+	})
+}
+
+// Where all members of a group have missed something, the primary is right; a member that missed more than was kept is compared.
+func TestReplayOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, byID := pairs(t, 200)
+		q, err := hints.Open("hints", memfs.New(nil), hints.Options{MaxBytes: 2000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := slices.Sorted(maps.Keys(f.at(addr(0, 0)).docs("default")))[0]
+		byID[id] = doc(id, 8)
+		f.at(addr(0, 0)).put("default", byID[id])
+		f.at(addr(0, 1)).put("default", doc(id, 7))
+		for k := range 2 {
+			if _, err := q.Add(addr(0, k), "default", []string{id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.at(addr(2, 1)).wipe()
+		for i := range 200 {
+			if _, err := q.Add(addr(2, 1), "default", []string{fmt.Sprintf("some/long/id/%d", i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if p := q.Pending(); len(p) != 3 || !p[2].Overflowed {
+			t.Fatalf("%+v", p)
+		}
+		co := f.coordinator(Options{Hints: q})
+		defer func() {
+			co.shut(t)
+			if err := q.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		time.Sleep(time.Minute)
+		if p := q.Pending(); len(p) != 0 {
+			t.Errorf("%+v", p)
+		}
+		f.same("default", byID)
+	})
+}
+
+// Rates are kept to.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPacer(100, 10_000)
+		began := time.Now()
+		for range 50 {
+			if err := p.take(t.Context(), 20, 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took < 8500*time.Millisecond || took > 10*time.Second {
+			t.Errorf("1000 documents at 100 a second took %v", took)
+		}
+		began = time.Now()
+		for range 10 {
+			if err := p.take(t.Context(), 1, 10_000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took < 8500*time.Millisecond || took > 11*time.Second {
+			t.Errorf("100,000 bytes at 10,000 a second took %v", took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.take(ctx, 10_000, 0); err == nil {
+			t.Error("it does not end with its context")
+		}
+	})
+}
+
+// Repair while documents are written: nothing that was acknowledged is lost, and members are equal in the end.
+func TestRepairUnderWrites(t *testing.T) {
+	for seed := range 6 {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &trial{fleet: newFleet(t), seed: uint64(seed), rng: rand.New(rand.NewPCG(uint64(seed), 3)), known: map[string]*fact{}}
+			tr.repairs()
+		})
+	}
+}
