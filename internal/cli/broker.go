@@ -109,14 +109,9 @@ func (b *brokerCmd) config(io *IO, log *slog.Logger) (coordinator.Config, error)
 		return none, usage(errors.New("--shards names no members, and there is no --store to read them from"))
 	}
 	cfg := coordinator.Config{HTTPAddr: b.HTTP, GRPCAddr: b.GRPC, ShardAddr: b.ShardPort, Dial: dialMember, Pool: b.Pool}
-	if b.Shards != "" {
-		m, err := readShards(b.Shards, placement.Rule(b.ShardMode), b.VNodes)
-		if err != nil {
-			return none, usage(fmt.Errorf("--shards: %w", err))
-		}
-		cfg.Shards = m
-	}
 	switch {
+	case b.VNodes < 1 || b.VNodes > placement.MaxVNodes:
+		return none, usage(fmt.Errorf("--vnodes: %d is not between 1 and %d", b.VNodes, placement.MaxVNodes))
 	case b.Pool < 1 || b.Pool > 10_000:
 		return none, usage(fmt.Errorf("--pool: %d is not between 1 and 10000", b.Pool))
 	case b.MapEvery < 10*time.Millisecond:
@@ -125,6 +120,13 @@ func (b *brokerCmd) config(io *IO, log *slog.Logger) (coordinator.Config, error)
 		return none, usage(fmt.Errorf("--repair-every: %v is negative", b.RepairEvery))
 	case b.MoveDocs < 0 || b.MoveMB < 0 || b.MoveMB > 1<<20:
 		return none, usage(errors.New("--move-docs-per-sec and --move-mb-per-sec are not negative"))
+	}
+	if b.Shards != "" {
+		m, err := readShards(b.Shards, placement.Rule(b.ShardMode), b.VNodes)
+		if err != nil {
+			return none, usage(fmt.Errorf("--shards: %w", err))
+		}
+		cfg.Shards = m
 	}
 	if b.ReadOrder == "preferred" {
 		cfg.ReadOrder = replica.Preferred
@@ -205,8 +207,6 @@ func readShards(list string, rule placement.Rule, vnodes int) (*shardmap.Map, er
 	}
 	if rule != placement.Ring {
 		vnodes = 0
-	} else if vnodes < 1 || vnodes > placement.MaxVNodes {
-		return nil, fmt.Errorf("--vnodes: %d is not between 1 and %d", vnodes, placement.MaxVNodes)
 	}
 	return shardmap.New(rule, vnodes, groups)
 }

@@ -101,7 +101,42 @@ func (d *devCmd) serveCluster(ctx context.Context, io *IO, cfg node.Config, read
 			return err
 		}
 		defer func() { err = errors.Join(err, s.Close()) }()
+		if err := d.fits(ctx, io, s, leaves); err != nil {
+			return err
+		}
 		cc.Store, cc.DataDir = s, path.Join(folder, devBroker)
 	}
 	return (&roleFlags{LameDuck: cfg.LameDuck, DrainTimeout: d.DrainTimeout}).serve(ctx, io, cc, ready)
+}
+
+// fits holds the members of this process against the shard map that the folder has. Groups may have come to them, which hold nothing yet;
+// that one has gone, whose documents would be missing, is an error.
+func (d *devCmd) fits(ctx context.Context, io *IO, s store.Store, leaves map[string]leaf.Member) error {
+	m, _, err := shardmap.NewStoreSource(s).Load(ctx)
+	if errors.Is(err, shardmap.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the shard map: %w", err)
+	}
+	most := 0
+	for _, g := range m.Groups {
+		most = max(most, len(g.Members))
+		for _, addr := range g.Members {
+			if leaves[addr] == nil {
+				return fmt.Errorf("--data-dir %s holds a cluster of %d shards: with --shards %d --replicas %d the member %s is missing", d.DataDir, len(m.Groups), d.Shards, d.Replicas, addr)
+			}
+		}
+	}
+	for g := len(m.Groups); g < d.Shards; g++ {
+		addrs := ""
+		for r := range d.Replicas {
+			addrs += fmt.Sprintf(" member-%d-%d", g, r)
+		}
+		say(io.Stderr, "shard %d is not in the cluster yet: weft topology add-group%s; weft topology rebalance\n", g, addrs)
+	}
+	if d.Replicas > most {
+		say(io.Stderr, "the cluster has %d members in a group: weft topology add-member SHARD member-SHARD-%d; weft topology repair\n", most, most)
+	}
+	return nil
 }

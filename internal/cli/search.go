@@ -46,6 +46,7 @@ type searchCmd struct {
 	TrackTotal    string        `default:"exact" help:"How the matches are counted: exact, none, or a number from which a lower bound will do."`
 	Timeout       time.Duration `default:"0s" help:"Time the server may take; 0s for no limit."`
 	AllowPartial  bool          `help:"Print what was found when the time is over, instead of an error."`
+	DFS           bool          `name:"dfs" help:"Score with the statistics of all shards of a cluster, as one node with all documents would."`
 	Color         string        `enum:"auto,always,never" default:"auto" help:"Mark what was found: auto (on a terminal), always, never."`
 }
 
@@ -128,7 +129,7 @@ func (s *searchCmd) request(q string) client.Search {
 		Q: q, Limit: s.Limit, Offset: s.Offset, After: s.After, DefaultFields: s.DefaultFields, Fields: s.Fields, Filter: s.Filter,
 		Sort: s.Sort, Order: s.Order, Missing: s.Missing, Facets: s.Facets, Aggs: s.Aggs,
 		KNN: s.KNN, KNNK: s.KNNK, KNNExact: s.KNNExact, Fusion: s.Fusion, Weights: s.Weights, Pool: s.Pool,
-		Explain: s.Explain, Profile: s.Profile, TimeoutMS: s.Timeout.Milliseconds(), AllowPartial: s.AllowPartial,
+		Explain: s.Explain, Profile: s.Profile, TimeoutMS: s.Timeout.Milliseconds(), AllowPartial: s.AllowPartial, DFS: s.DFS,
 	}
 	if s.DefaultOp != "or" {
 		req.DefaultOp = s.DefaultOp

@@ -34,6 +34,7 @@ type Search struct {
 	Explain       bool       `json:"explain,omitzero"`
 	Profile       bool       `json:"profile,omitzero"`
 	AllowPartial  bool       `json:"allow_partial,omitzero"`
+	DFS           bool       `json:"dfs,omitzero"` // score with the statistics of all shards
 	TimeoutMS     int64      `json:"timeout_ms,omitzero"`
 	TrackTotal    string     `json:"track_total,omitempty"` // exact, none, or a number up to which the total is exact
 	Index         string     `json:"-"`
