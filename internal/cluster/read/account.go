@@ -147,9 +147,9 @@ func account[Q, R any](out *leaf.Below, o *op[Q, R], g *gathered[R], i int, size
 	out.Shards.OK += tree.Shards.OK
 	out.Shards.Failed += tree.Shards.Failed
 	out.Shards.FailedAddresses = append(out.Shards.FailedAddresses, tree.Shards.FailedAddresses...)
-	out.DocsCovered += tree.DocsCovered
+	out.DocsCovered += min(tree.DocsCovered, tree.DocsTotal)
 	out.DocsTotal += tree.DocsTotal
-	size.leaves, size.docs = max(tree.Shards.Total, 1), tree.DocsTotal
+	size.leaves, size.docs = max(len(tree.Shards.Outcomes), 1), tree.DocsTotal
 }
 
 // describe is the Meta of a reply that is ready but for that.

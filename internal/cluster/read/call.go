@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"time"
 
@@ -24,6 +25,8 @@ type op[Q, R any] struct {
 	docs func(reply *R) uint64
 	// query is what the canary tells calls apart by; nil: nothing.
 	query func(req *Q) (query.Node, []query.Node)
+	// check tells what of a reply cannot be, whatever the shard holds; nil: nothing is looked at.
+	check func(req *Q, reply *R) error
 	// whole says that an answer with a hole is of no use.
 	whole bool
 }
@@ -38,11 +41,22 @@ func (t *typed[Q, R]) class() class { return t.op.class }
 
 func (t *typed[Q, R]) run(ctx context.Context, m leaf.Member) (any, error) {
 	reply, err := t.op.call(m, ctx, t.req)
+	if err == nil && t.op.check != nil {
+		if wrong := t.op.check(t.req, reply); wrong != nil {
+			err = &wrongError{wrong}
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	return reply, nil
 }
+
+// wrongError says that a member answered what cannot be. Another one may know better.
+type wrongError struct{ cause error }
+
+func (e *wrongError) Error() string { return fmt.Sprintf("the answer cannot be: %v", e.cause) }
+func (e *wrongError) Unwrap() error { return e.cause }
 
 func (t *typed[Q, R]) said(value any) (string, *leaf.Meta) {
 	return t.op.index(t.req), t.op.meta(value.(*R))

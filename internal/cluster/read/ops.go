@@ -19,6 +19,7 @@ var (
 		view:  func(q *leaf.DocsRequest) *leaf.View { return &q.View },
 		meta:  func(r *leaf.DocsReply) *leaf.Meta { return &r.Meta },
 		docs:  func(r *leaf.DocsReply) uint64 { return r.Docs },
+		check: func(_ *leaf.DocsRequest, r *leaf.DocsReply) error { return checkDocs(r.Docs, 0) },
 	}
 	opSearch = &op[leaf.SearchRequest, leaf.SearchReply]{
 		class: classSearch, call: leaf.Member.Search,
@@ -26,6 +27,7 @@ var (
 		view:  func(q *leaf.SearchRequest) *leaf.View { return &q.View },
 		meta:  func(r *leaf.SearchReply) *leaf.Meta { return &r.Meta },
 		docs:  func(r *leaf.SearchReply) uint64 { return r.Docs },
+		check: checkSearch,
 		query: func(q *leaf.SearchRequest) (query.Node, []query.Node) { return q.Query, q.Filters },
 	}
 	opStats = &op[leaf.StatsRequest, leaf.StatsReply]{
@@ -34,6 +36,7 @@ var (
 		view:  func(q *leaf.StatsRequest) *leaf.View { return &q.View },
 		meta:  func(r *leaf.StatsReply) *leaf.Meta { return &r.Meta },
 		docs:  func(r *leaf.StatsReply) uint64 { return r.Stats.Docs },
+		check: func(_ *leaf.StatsRequest, r *leaf.StatsReply) error { return checkStats(&r.Stats) },
 		query: func(q *leaf.StatsRequest) (query.Node, []query.Node) { return q.Query, nil },
 	}
 	opAggregate = &op[leaf.AggregateRequest, leaf.AggregateReply]{
@@ -42,6 +45,7 @@ var (
 		view:  func(q *leaf.AggregateRequest) *leaf.View { return &q.View },
 		meta:  func(r *leaf.AggregateReply) *leaf.Meta { return &r.Meta },
 		docs:  func(r *leaf.AggregateReply) uint64 { return r.Docs },
+		check: func(_ *leaf.AggregateRequest, r *leaf.AggregateReply) error { return checkDocs(r.Docs, r.Matched) },
 		query: func(q *leaf.AggregateRequest) (query.Node, []query.Node) { return q.Query, q.Filters },
 	}
 	opKNN = &op[leaf.KNNRequest, leaf.KNNReply]{
@@ -50,6 +54,7 @@ var (
 		view:  func(q *leaf.KNNRequest) *leaf.View { return &q.View },
 		meta:  func(r *leaf.KNNReply) *leaf.Meta { return &r.Meta },
 		docs:  func(r *leaf.KNNReply) uint64 { return r.Docs },
+		check: checkKNN,
 		query: func(q *leaf.KNNRequest) (query.Node, []query.Node) { return nil, q.Filters },
 	}
 	opHas = &op[leaf.HasRequest, leaf.HasReply]{
@@ -63,6 +68,7 @@ var (
 		index: func(q *leaf.FetchRequest) string { return q.Index },
 		view:  func(q *leaf.FetchRequest) *leaf.View { return &q.View },
 		meta:  func(r *leaf.FetchReply) *leaf.Meta { return &r.Meta },
+		check: checkFetch,
 		query: func(q *leaf.FetchRequest) (query.Node, []query.Node) { return q.Query, q.Filters },
 	}
 	opIndexes = &op[leaf.IndexesRequest, leaf.IndexesReply]{

@@ -3,6 +3,8 @@ package read
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/weft-search/weft/internal/leaf"
@@ -159,7 +161,7 @@ type ranked[T any] struct {
 }
 
 // mergeTop returns the best k of the lists of all parts, an id that stands in several of them once, where it is best; twice counts the
-// others. A part whose list is not in order has failed: it is left out.
+// others. A part whose list is not in order, or has an id twice, has failed: it is left out.
 func mergeTop[Q, R, T any](
 	r *Reader, c *running, o *op[Q, R], g *gathered[R], k int, list func(*R) []T, compare func(a, b *T) int, id func(*T) string,
 ) (best []ranked[T], twice int, err error) {
@@ -191,12 +193,31 @@ func mergeTop[Q, R, T any](
 		}
 		lists[i] = all[from:]
 	}
-	best, twice, err = mergeOnce(lists, k, compare, id)
+	for {
+		best, twice, err = mergeOnce(lists, k, compare, id)
+		repeats, ok := errors.AsType[*repeatError](err)
+		if !ok {
+			break
+		}
+		g.parts[repeats.part].fail(repeats)
+		if err := anyAnswer(r, c, o, g); err != nil {
+			return nil, 0, err
+		}
+		lists[repeats.part] = nil
+	}
 	if twice > 0 {
 		r.duplicates.Add(uint64(twice))
 	}
 	return best, twice, err
 }
+
+// repeatError says that the list of a part has an id twice.
+type repeatError struct {
+	part int32
+	id   string
+}
+
+func (e *repeatError) Error() string { return fmt.Sprintf("the list has %q twice", e.id) }
 
 // anyAnswer is nil as long as a group has answered.
 func anyAnswer[Q, R any](r *Reader, c *running, o *op[Q, R], g *gathered[R]) error {
@@ -215,7 +236,9 @@ func mergeOnce[T any](lists [][]ranked[T], k int, compare func(a, b *T) int, id 
 			return nil, 0, err
 		}
 		taken := len(best)
-		best = once(best, id)
+		if best, err = once(best, id); err != nil {
+			return nil, 0, err
+		}
 		twice = taken - len(best)
 		// Those that were taken out leave room for as many.
 		if len(best) >= k || taken < want {
@@ -228,38 +251,37 @@ func mergeOnce[T any](lists [][]ranked[T], k int, compare func(a, b *T) int, id 
 // fewHits is up to how many hits each is held against all before it, which for more takes longer than a table.
 const fewHits = 24
 
-// once takes out those whose id an earlier one has.
-func once[T any](list []ranked[T], id func(*T) string) []ranked[T] {
+// once takes out those whose id an earlier one of another part has. An earlier one of the same part is an error.
+func once[T any](list []ranked[T], id func(*T) string) ([]ranked[T], error) {
 	if len(list) <= fewHits {
 		out := list[:0]
 	next:
 		for _, e := range list {
 			for _, had := range out {
-				if had.part != e.part && id(had.item) == id(e.item) {
-					continue next
+				if id(had.item) != id(e.item) {
+					continue
 				}
+				if had.part == e.part {
+					return nil, &repeatError{e.part, id(e.item)}
+				}
+				continue next
 			}
 			out = append(out, e)
 		}
-		return out
+		return out, nil
 	}
-	// The ids of one list differ, so that one list is as it should be.
-	several := false
-	for i := range list {
-		several = several || list[i].part != list[0].part
-	}
-	if !several {
-		return list
-	}
-	seen := make(map[string]struct{}, len(list))
+	seen := make(map[string]int32, len(list))
 	out := list[:0]
 	for _, e := range list {
 		key := id(e.item)
-		if _, had := seen[key]; had {
-			continue
+		part, had := seen[key]
+		switch {
+		case !had:
+			seen[key] = e.part
+			out = append(out, e)
+		case part == e.part:
+			return nil, &repeatError{e.part, key}
 		}
-		seen[key] = struct{}{}
-		out = append(out, e)
 	}
-	return out
+	return out, nil
 }

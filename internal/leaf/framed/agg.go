@@ -190,7 +190,7 @@ func readAggReply(b []byte, r *leaf.AggregateRequest, limits agg.Options) (*leaf
 			return s.meta(name, &out.Meta)
 		}
 		return true
-	})
+	}, "docs", "matched")
 	if prob != nil && prob.Field == "specs" {
 		// As where no text is in between.
 		prob.Field, prob.Detail = "aggs", "aggs: "+strings.TrimPrefix(prob.Detail, "specs: ")

@@ -67,7 +67,7 @@ func readDocsReply(b []byte) (*leaf.DocsReply, *api.Problem, error) {
 			return true
 		}
 		return s.meta(name, &out.Meta)
-	})
+	}, "docs")
 	return out, prob, err
 }
 
@@ -98,7 +98,7 @@ func readInfoReply(b []byte) (*leaf.InfoReply, *api.Problem, error) {
 			return s.meta(name, &out.Meta)
 		}
 		return true
-	})
+	}, "node", "index")
 	return out, prob, err
 }
 

@@ -242,6 +242,6 @@ func readKNNReply(b []byte, r *leaf.KNNRequest) (*leaf.KNNReply, *api.Problem, e
 			return s.meta(name, &out.Meta)
 		}
 		return true
-	})
+	}, "hits", "docs")
 	return out, prob, err
 }

@@ -75,7 +75,7 @@ func readIDsReply(b []byte, limit int) (*idsPage, *api.Problem, error) {
 			return s.meta(name, &out.Meta)
 		}
 		return true
-	})
+	}, "ids", "next")
 	return out, prob, err
 }
 
@@ -177,7 +177,7 @@ func readExportReply(b []byte, asked int) (*exportPage, *api.Problem, error) {
 			return s.meta(name, &out.Meta)
 		}
 		return true
-	})
+	}, "docs", "ids", "missing")
 	if prob != nil || err != nil {
 		return nil, prob, err
 	}
@@ -220,7 +220,7 @@ func readHasReply(b []byte, asked int) (*leaf.HasReply, *api.Problem, error) {
 			return true
 		}
 		return s.meta(name, &out.Meta)
-	})
+	}, "missing")
 	return out, prob, err
 }
 
@@ -254,6 +254,6 @@ func readDeleteReply(b []byte) (*leaf.DeleteReply, *api.Problem, error) {
 			return true
 		}
 		return s.meta(name, &out.Meta)
-	})
+	}, "deleted")
 	return out, prob, err
 }

@@ -70,7 +70,7 @@ func readIndexesReply(b []byte) (*leaf.IndexesReply, *api.Problem, error) {
 			out.Indexes = append(out.Indexes, info)
 		}
 		return true
-	})
+	}, "indexes")
 	return out, prob, err
 }
 
@@ -110,7 +110,7 @@ func readPutIndexReply(b []byte) (*leaf.PutIndexReply, *api.Problem, error) {
 			return s.meta(name, &out.Meta)
 		}
 		return true
-	})
+	}, "index")
 	return out, prob, err
 }
 
@@ -139,7 +139,7 @@ func readDropIndexReply(b []byte) (*leaf.DropIndexReply, *api.Problem, error) {
 			return true
 		}
 		return s.meta(name, &out.Meta)
-	})
+	}, "index")
 	return out, prob, err
 }
 

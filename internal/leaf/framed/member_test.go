@@ -1279,7 +1279,7 @@ func TestAnswersForOtherDocuments(t *testing.T) {
 		}
 	}
 	// What a client does not know is passed over.
-	r, prob, err := readFetchReply([]byte(`{"ok":true,"shown":[{"source":{},"new":[1]}],"more":{},"below":{"x":1,"shards":{"y":[],"outcomes":[{"z":0}]}}}`), 1)
+	r, prob, err := readFetchReply([]byte(`{"ok":true,"shown":[{"source":{},"new":[1]}],"more":{},"below":{"x":1,"shards":{"y":[],"total":1,"failed":1,"outcomes":[{"z":0}]}}}`), 1)
 	if prob != nil || err != nil || len(r.Docs) != 1 || len(r.Below.Shards.Outcomes) != 1 {
 		t.Errorf("%+v, %v, %v", r, prob, err)
 	}

@@ -177,15 +177,17 @@ func (s *scanner) below() *leaf.Below {
 	return out
 }
 
+// shards reads an accounting. Its numbers are those of its outcomes, and nothing is made of others.
 func (s *scanner) shards(out *api.Shards) {
+	total, ok, failed := 0, 0, 0
 	s.object(func(name []byte) {
 		switch string(name) {
 		case "total":
-			out.Total = s.count()
+			total = s.count()
 		case "ok":
-			out.OK = s.count()
+			ok = s.count()
 		case "failed":
-			out.Failed = s.count()
+			failed = s.count()
 		case "failed_addresses":
 			out.FailedAddresses = s.strings(maxAddresses)
 		case "outcomes":
@@ -201,6 +203,16 @@ func (s *scanner) shards(out *api.Shards) {
 			s.value()
 		}
 	})
+	for _, o := range out.Outcomes {
+		if out.Total++; o.Outcome == api.Answered || o.Outcome == api.Skipped {
+			out.OK++
+		} else {
+			out.Failed++
+		}
+	}
+	if total != out.Total || ok != out.OK || failed != out.Failed {
+		s.fail("the numbers of shards are not those of their outcomes")
+	}
 }
 
 func (s *scanner) outcome() (o api.ShardOutcome) {

@@ -158,11 +158,28 @@ func readReply(s *scanner, member func(name []byte) bool) (ok bool, prob *api.Pr
 	return false, prob, err
 }
 
-// read reads the reply of an operation that is done or fails.
-func read(s *scanner, member func(name []byte) bool) (*api.Problem, error) {
-	ok, prob, err := readReply(s, member)
-	if !ok && prob == nil && err == nil {
+// read reads the reply of an operation that is done or fails. One that is done has all members of needed: a reply to something else must
+// not read as one that says nothing.
+func read(s *scanner, member func(name []byte) bool, needed ...string) (*api.Problem, error) {
+	seen := 0 // a bit for each of needed
+	ok, prob, err := readReply(s, func(name []byte) bool {
+		for i, n := range needed {
+			if string(name) == n {
+				seen |= 1 << i
+			}
+		}
+		return member(name)
+	})
+	switch {
+	case prob != nil || err != nil:
+	case !ok:
 		err = fmt.Errorf("%w: it is not ok and has no code", errMalformed)
+	default:
+		for i, n := range needed {
+			if seen&(1<<i) == 0 {
+				return nil, fmt.Errorf("%w: it has no %s", errMalformed, n)
+			}
+		}
 	}
 	return prob, err
 }

@@ -549,7 +549,7 @@ func readSearchReply(b []byte, r *leaf.SearchRequest) (*leaf.SearchReply, *api.P
 			return s.meta(name, &out.Meta)
 		}
 		return true
-	})
+	}, "hits", "docs", "total_relation")
 	if prob == nil && err == nil && r.Show != nil && len(out.Shown) != len(out.Hits) {
 		err = fmt.Errorf("%w: it shows %d documents of %d hits", errMalformed, len(out.Shown), len(out.Hits))
 	}

@@ -208,7 +208,8 @@ func appendStatsReply(b []byte, r *leaf.StatsReply) []byte {
 func readStatsReply(b []byte) (*leaf.StatsReply, *api.Problem, error) {
 	r := &leaf.StatsReply{}
 	s := newScanner(b, true)
-	prob, err := read(s, func(name []byte) bool { return s.statsMember(name, &r.Stats) || s.meta(name, &r.Meta) })
+	prob, err := read(s, func(name []byte) bool { return s.statsMember(name, &r.Stats) || s.meta(name, &r.Meta) },
+		"docs", "terms", "fields")
 	return r, prob, err
 }
 

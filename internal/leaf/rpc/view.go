@@ -133,6 +133,9 @@ func packBelow(b *leaf.Below) *pb.Below {
 	return m
 }
 
+// maxShards bounds the shards that a reply accounts for.
+const maxShards = 10_000
+
 // unpackBelow returns nil for nil.
 func unpackBelow(m *pb.Below) (*leaf.Below, error) {
 	if m == nil {
@@ -142,6 +145,9 @@ func unpackBelow(m *pb.Below) (*leaf.Below, error) {
 	if len(m.Shards) != n || len(m.Micros) != n || len(m.Addresses.GetLengths()) != n {
 		return nil, malformed("below", "there are %d outcomes, %d shards, %d addresses and %d times",
 			n, len(m.Shards), len(m.Addresses.GetLengths()), len(m.Micros))
+	}
+	if err := fits("below", n, maxShards); err != nil {
+		return nil, err
 	}
 	addresses, err := openTexts("below", m.Addresses)
 	if err != nil {
