@@ -77,6 +77,9 @@ type Show struct {
 	Fields    []string       // of the source, as api.SearchRequest.Fields; nil: all that are stored
 	Highlight *api.Highlight // nil: none
 	Explain   bool
+	// First is for a search: of hits behind so many the source, highlight and explanation may stay away, for few of them come to stand on
+	// a page of several shards. 0: they come with every hit. Negative is refused.
+	First int
 }
 
 // Shown is what is to be shown of one document: rendered JSON, nil where it is not asked for or not there.

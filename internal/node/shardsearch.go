@@ -83,6 +83,9 @@ func (l *shardLeaf) Search(ctx context.Context, req *leaf.SearchRequest) (*leaf.
 		if req.Show != nil && req.Show.Explain && req.Limit > mostExplained {
 			return nil, api.NewProblem(api.InvalidParameter, fmt.Sprintf("limit: it is at most %d with explain", mostExplained)).On("limit").Within(mostExplained)
 		}
+		if req.Show != nil && (req.Show.First < 0 || req.Show.First > exec.MaxWindow) {
+			return nil, outside("first", req.Show.First, exec.MaxWindow)
+		}
 		if prob := checkTrees(req.Query, req.Filters); prob != nil {
 			return nil, prob
 		}
@@ -146,9 +149,14 @@ func (c *leafCall) search(v *view, req *leaf.SearchRequest) (*leaf.SearchReply, 
 	}
 	notes := bound.Notes(res.Notes)
 	if show != nil {
-		if reply.Shown, err = show.render(c.ctx, v, res.Hits, &notes); err != nil {
+		first := len(res.Hits)
+		if show.First > 0 {
+			first = min(first, show.First)
+		}
+		if reply.Shown, err = show.render(c.ctx, v, res.Hits[:first], &notes); err != nil {
 			return nil, err
 		}
+		reply.Shown = append(reply.Shown, make([]leaf.Shown, len(res.Hits)-first)...)
 		reply.Plan = show.plan()
 	}
 	reply.Notes, reply.Partial = notes, v.partial

@@ -2298,6 +2298,7 @@ type Show struct {
 	Fields        *Fields                `protobuf:"bytes,2,opt,name=fields,proto3" json:"fields,omitempty"`       // of the source, as `fields` of a search over HTTP; absent: all that are stored
 	Highlight     *Highlight             `protobuf:"bytes,3,opt,name=highlight,proto3" json:"highlight,omitempty"` // absent: none
 	Explain       bool                   `protobuf:"varint,4,opt,name=explain,proto3" json:"explain,omitempty"`
+	First         uint32                 `protobuf:"varint,5,opt,name=first,proto3" json:"first,omitempty"` // with a search: of hits behind so many the source, highlight and explanation may stay away; 0: of none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2358,6 +2359,13 @@ func (x *Show) GetExplain() bool {
 		return x.Explain
 	}
 	return false
+}
+
+func (x *Show) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
 }
 
 // Highlight asks for fragments of texts with what was found in them marked.
@@ -6702,12 +6710,13 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x04view\x18\r \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12'\n" +
 	"\x04show\x18\x0e \x01(\v2\x13.weft.shard.v1.ShowR\x04show\x12\x1f\n" +
 	"\vlocal_stats\x18\x0f \x01(\bR\n" +
-	"localStats\"\x9f\x01\n" +
+	"localStats\"\xb5\x01\n" +
 	"\x04Show\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\bR\x06source\x12-\n" +
 	"\x06fields\x18\x02 \x01(\v2\x15.weft.shard.v1.FieldsR\x06fields\x126\n" +
 	"\thighlight\x18\x03 \x01(\v2\x18.weft.shard.v1.HighlightR\thighlight\x12\x18\n" +
-	"\aexplain\x18\x04 \x01(\bR\aexplain\"\x9e\x01\n" +
+	"\aexplain\x18\x04 \x01(\bR\aexplain\x12\x14\n" +
+	"\x05first\x18\x05 \x01(\rR\x05first\"\x9e\x01\n" +
 	"\tHighlight\x12\x16\n" +
 	"\x06fields\x18\x01 \x03(\tR\x06fields\x12#\n" +
 	"\rfragment_size\x18\x02 \x01(\rR\ffragmentSize\x12\x1c\n" +

@@ -2,6 +2,8 @@ package search
 
 import (
 	"context"
+	"math"
+	"slices"
 	"strconv"
 
 	"github.com/weft-search/weft/internal/api"
@@ -9,8 +11,7 @@ import (
 	"github.com/weft-search/weft/internal/leaf"
 )
 
-// mostInline is up to how many hits a page brings its sources with it: every shard reads those of as many, and only a page of them is
-// shown.
+// mostInline is up to how many hits of a page the search brings sources with it.
 const mostInline = 50
 
 // Notes about what is shown of hits.
@@ -30,7 +31,18 @@ func (x *execution) wants() (show leaf.Show, any bool) {
 	return show, show.Source || show.Highlight != nil || show.Explain
 }
 
-// inline tells whether the search is to bring the sources with it.
+// brought is of how many hits each of so many shards is to give the sources with a page of the given length: what it has on the page as a
+// rule, and a standard deviation more where documents lie on shards at random. To read a source takes longer than to find a hit, so that all
+// of them from every shard would cost more than to ask once more for what is still lacking. 0 is of all.
+func brought(limit, shards int) int {
+	if shards < 2 {
+		return 0
+	}
+	mean := float64(limit) / float64(shards)
+	return min(int(math.Ceil(mean+math.Sqrt(mean*(1-1/float64(shards))))), limit)
+}
+
+// inline tells whether the search is to bring sources with it.
 func (x *execution) inline() bool {
 	show, _ := x.wants()
 	return show.Source && show.Highlight == nil && !show.Explain && x.req.KNN == nil && x.req.Offset == 0 && x.req.Limit > 0 && x.req.Limit <= mostInline
@@ -40,9 +52,9 @@ func (x *execution) inline() bool {
 func (x *execution) fetch(ctx context.Context) ([]bound.Shown, *api.Problem) {
 	defer x.watch.UpTo(bound.StageFetch)
 	docs := x.rank.shown
-	if show, any := x.wants(); docs == nil && any && len(x.rank.hits) > 0 {
+	if show, any := x.wants(); any {
 		var err error
-		if docs, err = x.ask(ctx, show); err != nil {
+		if docs, err = x.complete(ctx, docs, show); err != nil {
 			return nil, x.placed(ctx, err)
 		}
 	}
@@ -80,8 +92,30 @@ func (x *execution) fetch(ctx context.Context) ([]bound.Shown, *api.Problem) {
 	return out, nil
 }
 
-// ask fetches what is to be shown of the hits. Where the time was over and the caller takes what was reached, it is nothing.
-func (x *execution) ask(ctx context.Context, show leaf.Show) ([]leaf.Shown, error) {
+// complete asks for what did not come with the search. Without any source there is none to ask for: the index keeps none.
+func (x *execution) complete(ctx context.Context, docs []leaf.Shown, show leaf.Show) ([]leaf.Shown, error) {
+	var lacking []int
+	for i := range x.rank.hits {
+		if docs == nil || docs[i].Source == nil {
+			lacking = append(lacking, i)
+		}
+	}
+	if len(lacking) == 0 || docs != nil && len(lacking) == len(docs) {
+		return docs, nil
+	}
+	got, err := x.ask(ctx, show, lacking)
+	if err != nil || docs == nil {
+		return got, err
+	}
+	for k := range got {
+		docs[lacking[k]] = got[k]
+	}
+	return docs, nil
+}
+
+// ask fetches what is to be shown of the hits at the given places. Where the time was over and the caller takes what was reached, it is
+// nothing.
+func (x *execution) ask(ctx context.Context, show leaf.Show, places []int) ([]leaf.Shown, error) {
 	req := &leaf.FetchRequest{Index: x.req.Index, View: lenient, Show: show, DefaultFields: x.prepared.fields}
 	if show.Highlight != nil || show.Explain {
 		req.Query, req.Filters = x.root(), x.req.Filters
@@ -89,12 +123,11 @@ func (x *execution) ask(ctx context.Context, show leaf.Show) ([]leaf.Shown, erro
 	if show.Explain {
 		req.Stats, req.KNN = x.stats, x.req.KNN
 	}
-	docs := make([]leaf.Shown, 0, len(x.rank.hits))
-	for from := 0; from < len(x.rank.hits); from += leaf.MaxFetch {
-		hits := x.rank.hits[from:min(from+leaf.MaxFetch, len(x.rank.hits))]
-		req.IDs = make([]string, len(hits))
-		for i := range hits {
-			req.IDs[i] = hits[i].ID
+	docs := make([]leaf.Shown, 0, len(places))
+	for part := range slices.Chunk(places, leaf.MaxFetch) {
+		req.IDs = make([]string, len(part))
+		for i, at := range part {
+			req.IDs[i] = x.rank.hits[at].ID
 		}
 		reply, err := x.s.member.Fetch(ctx, req)
 		if err != nil {

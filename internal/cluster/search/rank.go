@@ -58,7 +58,7 @@ func (x *execution) findLexical(ctx context.Context) error {
 		r.Total = exec.TotalAtLeast
 	}
 	if x.inline() {
-		r.Show = &leaf.Show{Source: true, Fields: req.Fields}
+		r.Show = &leaf.Show{Source: true, Fields: req.Fields, First: brought(req.Limit, int(x.s.shards.Load()))}
 	}
 	reply, err := x.lexical(ctx, r, req.DFS)
 	if err != nil {

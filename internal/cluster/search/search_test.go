@@ -251,7 +251,7 @@ func TestWhichCallsASearchMakes(t *testing.T) {
 		{`"q":"n:>1","dfs":true`, "search"},
 		{`"q":"x","dfs":true,"limit":0`, "search"},
 		{`"q":"-x","dfs":true`, "search"},
-		{`"q":"-x","dfs":true,"explain":true`, "stats search fetch"}, // the tree shows what does not score as well
+		{`"q":"-x","dfs":true,"explain":true`, "stats search fetch"},       // the tree shows what does not score as well
 		{`"q":"x","dfs":true,"sort":"n","default_fields":["t"]`, "search"}, // hits show their score
 		{`"knn":"v:1,2"`, "knn fetch"},
 		{`"knn":"v:1,2","fields":[]`, "knn"},
@@ -802,5 +802,79 @@ func TestNewNeedsAMemberAndSchemas(t *testing.T) {
 	}
 	if _, err := New(Options{Member: newScript(t)}); err == nil {
 		t.Error("made without schemas")
+	}
+}
+
+func TestSourcesThatDidNotComeWithTheSearch(t *testing.T) {
+	m := newScript(t)
+	all, lacking := m.search, []int(nil)
+	var asked []int // Show.First of each search
+	m.search = func(r *leaf.SearchRequest) (*leaf.SearchReply, error) {
+		reply, err := all(r)
+		asked = append(asked, r.Show.First)
+		for _, i := range lacking {
+			reply.Shown[i].Source = nil
+		}
+		return reply, err
+	}
+	var ids []string
+	fetch := m.fetch
+	m.fetch = func(r *leaf.FetchRequest) (*leaf.FetchReply, error) {
+		ids = r.IDs
+		return fetch(r)
+	}
+	s := m.searcher(Options{})
+	const whole = `{"id":"d1","score":5,"source":{"n":1}},{"id":"d2","score":4,"source":{"n":2}},{"id":"d3","score":3,"source":{"n":3}}`
+	for _, c := range []struct {
+		lacking []int
+		calls   string
+		ids     []string
+	}{
+		{nil, "search", nil},
+		{[]int{1}, "search fetch", []string{"d2"}},
+		{[]int{0, 2, 3}, "search fetch", []string{"d1", "d3"}}, // the fourth is not on the page
+		{[]int{3}, "search", nil},
+	} {
+		lacking, ids = c.lacking, nil
+		reply := must(t, s, `"q":"x","limit":3`)
+		if calls := m.did(); string(reply.Hits) != whole || calls != c.calls || !slices.Equal(ids, c.ids) {
+			t.Errorf("without %v: calls %s for %v: %s", c.lacking, calls, ids, reply.Hits)
+		}
+	}
+	if want := []int{0, 2, 2, 2}; !slices.Equal(asked, want) {
+		t.Errorf("sources of the first %v, want %v", asked, want)
+	}
+	// An index that keeps no sources is not asked for them again.
+	lacking = []int{0, 1, 2, 3, 4}
+	if reply := must(t, s, `"q":"x","limit":5`); m.did() != "search" || strings.Contains(string(reply.Hits), "source") {
+		t.Errorf("without sources: %s", reply.Hits)
+	}
+	// Where what is lacking cannot be read, the rest is shown.
+	lacking = []int{1}
+	m.fetch = func(*leaf.FetchRequest) (*leaf.FetchReply, error) {
+		return nil, &leaf.TransportError{Address: "s1", Call: "Fetch", Cause: errors.New("refused")}
+	}
+	reply := must(t, s, `"q":"x","limit":3`)
+	const part = `{"id":"d1","score":5,"source":{"n":1}},{"id":"d2","score":4},{"id":"d3","score":3,"source":{"n":3}}`
+	if string(reply.Hits) != part || reply.Coverage.Complete || !slices.Contains(reply.Notes, NoteNotFetched) {
+		t.Errorf("without a shard: %s, %v", reply.Hits, reply.Notes)
+	}
+}
+
+func TestHowManySourcesAShardBrings(t *testing.T) {
+	for _, c := range []struct{ limit, shards, want int }{
+		{10, 0, 0},
+		{10, 1, 0},
+		{10, 2, 7},
+		{10, 3, 5},
+		{10, 8, 3},
+		{10, 1000, 1},
+		{1, 3, 1},
+		{2, 2, 2},
+		{50, 3, 20},
+	} {
+		if got := brought(c.limit, c.shards); got != c.want {
+			t.Errorf("%d hits of %d shards: %d, want %d", c.limit, c.shards, got, c.want)
+		}
 	}
 }

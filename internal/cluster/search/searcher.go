@@ -69,8 +69,8 @@ type Searcher struct {
 	member    leaf.Member
 	stats     *cache.LRU[statsKey, *remembered]
 	analyzers analyzerCache
-	// alone says that the last answer came from one shard, whose statistics are those of the whole.
-	alone atomic.Bool
+	// shards is how many shards the last answer came from, 0 before there was one. The statistics of one are those of the whole.
+	shards atomic.Int64
 
 	counts counts
 }

@@ -175,8 +175,16 @@ func (x *execution) search(ctx context.Context, r *leaf.SearchRequest) (*leaf.Se
 		return nil, err
 	}
 	x.lap(bound.StageSearch, &reply.Meta)
-	x.s.alone.Store(oneShard(reply.Below))
+	x.s.shards.Store(shardsOf(reply.Below))
 	return reply, nil
+}
+
+// shardsOf is how many shards an answer is about.
+func shardsOf(b *leaf.Below) int64 {
+	if b == nil {
+		return 1
+	}
+	return int64(b.Shards.Total)
 }
 
 // oneShard tells whether an answer came from one shard, whose statistics are those of the whole.
@@ -188,7 +196,7 @@ func (x *execution) scored(ctx context.Context, r *leaf.SearchRequest, whole boo
 		r.Stats, r.KeepStats = x.stats, false
 		return x.search(ctx, r)
 	}
-	if !whole || x.s.alone.Load() && x.whole == nil {
+	if !whole || x.s.shards.Load() == 1 && x.whole == nil {
 		reply, err := x.search(ctx, r)
 		if err != nil {
 			return nil, err

@@ -20,7 +20,7 @@ const (
 )
 
 var (
-	showMembers      = []string{"source", "fields", highlightMember, "explain"}
+	showMembers      = []string{"source", "fields", highlightMember, "explain", "first"}
 	highlightMembers = []string{"fields", "fragment_size", "fragments", "pre", "post", "escape"}
 	fetchMembers     = viewed("ids", showMember, "query", filtersMember, "stats", "knn", fieldsMember, defaultOp, "rest")
 )
@@ -40,6 +40,9 @@ func (w *writer) show(s *leaf.Show) {
 		w.highlight(s.Highlight)
 	}
 	w.yes("explain", s.Explain)
+	if s.First != 0 {
+		w.whole("first", s.First)
+	}
 	w.close(from)
 }
 
@@ -86,6 +89,7 @@ func (m *message) show() *leaf.Show {
 	}
 	s := &leaf.Show{
 		Source: o.yes("source"), Fields: o.texts("fields", "fields", maxDefaultFields), Highlight: o.highlight(), Explain: o.yes("explain"),
+		First: o.whole("first", 0),
 	}
 	m.failed(o.prob)
 	return s

@@ -157,6 +157,19 @@ func testShown(t *testing.T, e Env) {
 		if d := cmp.Diff(found.Shown, fetched.Docs, exact); d != "" || !bytes.Equal(found.Plan, fetched.Plan) || found.Snapshot != fetched.Snapshot {
 			t.Errorf("%s: plan %s and %s; −search +fetch\n%s", what, found.Plan, fetched.Plan, d)
 		}
+		// Behind the first hits there may be nothing to show.
+		show.First = 1 + i%7
+		few, err := both(t, e, what, search(ctx, req))
+		if err != nil {
+			t.Errorf("%s: the first %d: %v", what, show.First, err)
+			continue
+		}
+		first := min(show.First, len(found.Shown))
+		if len(few.Shown) != len(found.Shown) {
+			t.Errorf("%s: the first %d: %d shown of %d", what, show.First, len(few.Shown), len(found.Shown))
+		} else if d := cmp.Diff(found.Shown[:first], few.Shown[:first], exact); d != "" {
+			t.Errorf("%s: the first %d: −all +first\n%s", what, show.First, d)
+		}
 	}
 	// Of a long text only the beginning is looked at, which is said.
 	const index = "long"

@@ -13,12 +13,15 @@ func packShow(s *leaf.Show) (*pb.Show, error) {
 		return nil, nil
 	}
 	m := &pb.Show{Source: s.Source, Fields: packFields(s.Fields), Explain: s.Explain}
+	var err error
+	if m.First, err = count("first", s.First); err != nil {
+		return nil, err
+	}
 	h := s.Highlight
 	if h == nil {
 		return m, nil
 	}
 	m.Highlight = &pb.Highlight{Fields: h.Fields, Pre: h.Pre, Post: h.Post, Raw: h.Raw}
-	var err error
 	if m.Highlight.FragmentSize, err = count("highlight", h.FragmentSize); err != nil {
 		return nil, err
 	}
@@ -33,7 +36,10 @@ func unpackShow(m *pb.Show) (*leaf.Show, error) {
 	if m == nil {
 		return nil, nil
 	}
-	s := &leaf.Show{Source: m.Source, Fields: unpackFields(m.Fields), Explain: m.Explain}
+	if m.First > maxCount {
+		return nil, notInRange("first", maxCount)
+	}
+	s := &leaf.Show{Source: m.Source, Fields: unpackFields(m.Fields), Explain: m.Explain, First: int(m.First)}
 	h := m.Highlight
 	if h == nil {
 		return s, nil
