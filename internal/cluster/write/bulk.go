@@ -186,6 +186,7 @@ type chunk struct {
 	docs   []bulkDoc
 	raws   []byte // their lines, each with its end
 	long   bool   // there is a long line in it
+	maybe  bool   // members may have applied some of it under an older shard map
 }
 
 type bulkDoc struct {
@@ -540,6 +541,7 @@ func (l *load) deliver(ctx context.Context, c *chunk) {
 			err := l.send(ctx, st, part, try > 0)
 			if again, ok := errors.AsType[*staleError](err); ok {
 				refused = again
+				part.maybe = part.maybe || again.applied
 				left = append(left, part)
 			}
 		}
@@ -552,11 +554,11 @@ func (l *load) deliver(ctx context.Context, c *chunk) {
 			next, err = l.w.src.Stale(ctx, st)
 		}
 		if err != nil {
-			l.mu.Lock()
-			l.maybe = l.maybe || refused.applied
-			l.mu.Unlock()
 			for _, part := range left {
-				l.lose(part, staleProblem("the shard map is out of date, and the newer one cannot be read", refused.applied, err))
+				l.mu.Lock()
+				l.maybe = l.maybe || part.maybe
+				l.mu.Unlock()
+				l.lose(part, staleProblem("the shard map is out of date, and the newer one cannot be read", part.maybe, err))
 			}
 			return
 		}
@@ -586,7 +588,7 @@ func (c *chunk) split(st *members.State) []*chunk {
 	}
 	out := make([]*chunk, len(parts))
 	for k, p := range parts {
-		out[k] = &chunk{ctx: c.ctx, ty: c.ty, number: c.number, name: laneName(destination(p.groups))}
+		out[k] = &chunk{ctx: c.ctx, ty: c.ty, number: c.number, name: laneName(destination(p.groups)), maybe: c.maybe}
 		for _, i := range p.at {
 			out[k].add(c.docs[i].line, c.docs[i].key, c.raw(i))
 		}
@@ -600,6 +602,9 @@ func join(c *chunk, parts []*chunk) *chunk {
 		return parts[0]
 	}
 	out := &chunk{ctx: c.ctx, ty: c.ty, number: c.number}
+	for _, p := range parts {
+		out.maybe = out.maybe || p.maybe
+	}
 	at := make([]int, len(parts))
 	for {
 		next := -1
@@ -710,15 +715,18 @@ func (l *load) touchLocked(groups []*members.Group, a *account) {
 
 // nobody accounts for a chunk that no member has confirmed.
 func (l *load) nobody(ctx context.Context, groups []*members.Group, list []got[leaf.BulkReply], c *chunk) {
-	unknown := maybe(list)
+	unknown := maybe(list) || c.maybe
 	if unknown && len(list) > 1 {
 		ids := c.keys(nil)
 		for i := range list {
 			l.w.hint(list[i].Addr, l.ix.name, ids)
 		}
 	}
-	prob := front.Problem(ctx, verdict(ctx, "Bulk", list))
-	l.lose(c, prob)
+	err := verdict(ctx, "Bulk", list)
+	if c.maybe {
+		err = uncertain(err)
+	}
+	l.lose(c, front.Problem(ctx, err))
 	var a account
 	noteAll(&a, list)
 	l.mu.Lock()

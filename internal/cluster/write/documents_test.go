@@ -296,6 +296,64 @@ func TestMembersThatCannotBeComparedAreNamed(t *testing.T) {
 	}
 }
 
+// A write that one member has taken under an older map, and that nobody takes under the newer one, is not one without effect.
+func TestAWriteThatIsRefusedUnderANewerMapMayBeIn(t *testing.T) {
+	for call, write := range map[string]func(w *Writer) error{
+		"Index": func(w *Writer) error {
+			_, err := w.Index(t.Context(), &leaf.IndexRequest{Index: "x", Body: []byte(`{"id":"b"}`)})
+			return err
+		},
+		"DeleteMany": func(w *Writer) error {
+			_, err := w.DeleteMany(t.Context(), &leaf.DeleteRequest{Index: "x", IDs: []string{"a"}})
+			return err
+		},
+		"Bulk": func(w *Writer) error {
+			reply, err := w.Load(t.Context(), &leaf.BulkRequest{Index: "x"}, strings.NewReader(`{"id":"b"}`), LoadOptions{Whole: true})
+			if err == nil && len(reply.Errors) == 1 && reply.Indexed == 0 {
+				err = &api.Problem{Code: api.Code(reply.Errors[0].Code)}
+			}
+			return err
+		},
+	} {
+		for _, then := range []fate{refuse, busy, full, gone} {
+			t.Run(call+" "+then.String(), func(t *testing.T) {
+				c := newCluster(t, 2, 1)
+				w, err := New(&frozen{c: c}, Options{Limits: Limits{BulkStall: time.Millisecond}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer w.Close()
+				put(t, w, `{"id":"a"}`)
+				for _, m := range c.all() {
+					calls := 0
+					m.fates = func(name string) fate {
+						if name != call {
+							return fine
+						}
+						if calls++; calls == 1 {
+							return fine
+						}
+						return then
+					}
+				}
+				next := c.State().Map.Clone()
+				next.Epoch++
+				c.setMap(next, c.models["0/1"])
+				err = write(w)
+				if e, ok := errors.AsType[*leaf.TransportError](err); ok && e.MaybeApplied {
+					return
+				}
+				if !hasCode(err, api.WriteUncertain) {
+					t.Errorf("the write ends with %v", err)
+				}
+				if got := c.models["0/0"].docs("x"); len(got) == 1 && call != "DeleteMany" {
+					t.Errorf("it is not in: %v", got)
+				}
+			})
+		}
+	}
+}
+
 func TestAStaleMapRepeatsTheWrite(t *testing.T) {
 	c := newCluster(t, 2, 1)
 	w, err := New(&frozen{c: c}, Options{})

@@ -237,6 +237,9 @@ func byState[R any](ctx context.Context, w *Writer, run func(st *members.State) 
 		}
 		refused, ok := errors.AsType[*staleError](err)
 		if !ok {
+			if applied {
+				err = uncertain(err)
+			}
 			return nil, err
 		}
 		applied = applied || refused.applied
@@ -266,6 +269,27 @@ func staleProblem(detail string, applied bool, cause error) *api.Problem {
 		return &api.Problem{Code: api.WriteUncertain, Detail: detail + "; some members may have applied the write", Cause: cause}
 	}
 	return &api.Problem{Code: api.NotReady, Detail: detail, RetryAfterMS: 1000, Cause: cause}
+}
+
+// uncertain is the error of a write that was repeated under a newer map and refused then, after members may have applied it under the
+// older one.
+func uncertain(err error) error {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		if p.Code == api.WriteUncertain {
+			return err
+		}
+		return &api.Problem{
+			Code: api.WriteUncertain, Cause: err,
+			Detail: "some members may have applied the write under an older shard map; under the newer one it was refused: " + api.ClipDetail(p.Detail),
+		}
+	}
+	e, ok := errors.AsType[*leaf.TransportError](err)
+	if !ok {
+		return ended("", err, true)
+	}
+	maybe := *e
+	maybe.MaybeApplied = true
+	return &maybe
 }
 
 // ended is the error of a write whose context has ended.
