@@ -28,10 +28,10 @@ func (a *above) check(epoch uint64) error {
 
 func (a *above) place(req *leaf.PlaceRequest) error {
 	if len(req.Map) > leaf.MaxMap {
-		return api.NewProblem(api.BodyTooLarge, fmt.Sprintf("map: it is longer than %d bytes", leaf.MaxMap)).Within(leaf.MaxMap)
+		return api.NewProblem(api.InvalidParameter, fmt.Sprintf("map: it has %d bytes, %d are allowed", len(req.Map), leaf.MaxMap)).On("map").Within(leaf.MaxMap)
 	}
 	if req.Epoch == 0 {
-		return api.NewProblem(api.InvalidParameter, "epoch: it is above 0").On("epoch")
+		return api.NewProblem(api.InvalidParameter, "epoch: that of a shard map is above 0").On("epoch")
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -398,7 +398,7 @@ func (l *load) flush(ctx context.Context, ln *lane) {
 	}
 	if l.ty.absent || len(l.pending) > 0 {
 		if err := l.agree(ctx); err != nil {
-			l.stop(front.Problem(ctx, err))
+			l.stop(asProblem(ctx, err))
 			return
 		}
 		if len(ln.chunk.docs) == 0 {
@@ -424,7 +424,7 @@ func (l *load) flush(ctx context.Context, ln *lane) {
 			l.flight.Release(l.weight(c))
 		}
 	}
-	prob := front.Problem(ctx, cmp.Or(context.Cause(ctx), err))
+	prob := asProblem(ctx, cmp.Or(context.Cause(ctx), err))
 	for _, d := range c.docs {
 		l.reject(d.line, d.key, prob)
 	}
@@ -726,7 +726,7 @@ func (l *load) nobody(ctx context.Context, groups []*members.Group, list []got[l
 	if c.maybe {
 		err = uncertain(err)
 	}
-	l.lose(c, front.Problem(ctx, err))
+	l.lose(c, asProblem(ctx, err))
 	var a account
 	noteAll(&a, list)
 	l.mu.Lock()

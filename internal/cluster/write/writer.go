@@ -323,7 +323,7 @@ func (w *Writer) charge(ctx context.Context, bytes int64) (*admit.Place, error) 
 	}
 	place, err := w.o.Memory.Enter(ctx, min(bytes, w.o.Memory.Limit()))
 	if err != nil {
-		return nil, front.Problem(ctx, err)
+		return nil, asProblem(ctx, err)
 	}
 	return place, nil
 }
@@ -377,6 +377,18 @@ func (s *stopwatch) lap(stage string) {
 	s.laps = append(s.laps, api.Timing{Stage: stage, Micros: took})
 }
 
+// asProblem is what a caller is told of an error of work on its behalf.
+func asProblem(ctx context.Context, err error) *api.Problem {
+	p, cause := front.FirstProblem(ctx, err)
+	switch {
+	case p != nil:
+		return p
+	case errors.Is(cause, leaf.ErrClosed):
+		return front.ShuttingDown()
+	}
+	return front.LastProblem(cause)
+}
+
 // bodyProblem says in general words why a stream could not be read to its end.
 func bodyProblem(ctx context.Context, err error) *api.Problem {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
@@ -384,7 +396,7 @@ func bodyProblem(ctx context.Context, err error) *api.Problem {
 		return &again
 	}
 	if cause := context.Cause(ctx); cause != nil {
-		return front.Problem(ctx, cause)
+		return asProblem(ctx, cause)
 	}
 	return &api.Problem{Code: api.InvalidBody, Detail: "the body could not be read to its end", Cause: err}
 }
