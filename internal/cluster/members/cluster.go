@@ -27,7 +27,8 @@ type Options struct {
 	// Source is where the map is agreed on. nil: the members themselves keep it, and Initial says who they are.
 	Source shardmap.Source
 	// Initial is the map to begin with where there is none yet. Without a Source its groups are also the word on who the members
-	// are: where the map that they keep names others, a map with these groups and the next epoch takes its place.
+	// are: where the map that they keep names others, a map with these groups and the next epoch takes its place. But a map that others
+	// keep in a Source is theirs: it is gone by as it is.
 	Initial *shardmap.Map
 	// Every is how often the map is looked at, and members that were not reached are given it. Default: 2 s.
 	Every time.Duration
@@ -245,11 +246,31 @@ func (c *Cluster) refresh(ctx context.Context) error {
 		c.reported = nil
 		return nil
 	}
-	if err := c.putInForceLocked(ctx, m); err != nil {
+	err = c.putInForceLocked(ctx, m)
+	if IsStale(err) && c.State() == nil && m.Stored && c.o.Source != nil {
+		// Somebody without the source began at the same time, and gave the members its own first map.
+		if kept, aerr := c.askLocked(ctx); aerr == nil && !kept.Stored && kept.Epoch == m.Epoch {
+			sctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
+			defer cancel()
+			m = taken(kept)
+			if c.version, err = c.o.Source.Swap(sctx, c.version, m); err != nil {
+				return fmt.Errorf("take the shard map over from the members: %w", err)
+			}
+			err = c.putInForceLocked(ctx, m)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	c.reported = nil
 	return nil
+}
+
+// taken is a map that the members kept, for a source to keep from then on. Those without the source see by its epoch that it is another one.
+func taken(m *shardmap.Map) *shardmap.Map {
+	next := m.Clone()
+	next.Epoch, next.Stored = m.Epoch+1, true
+	return next
 }
 
 // readLocked returns the map that is agreed on, making the first one. It needs change.
@@ -262,6 +283,9 @@ func (c *Cluster) readLocked(ctx context.Context) (*shardmap.Map, error) {
 		// Where the source was lost, or is new to the cluster, the members keep the map.
 		if m, err = c.askLocked(ctx); err != nil {
 			return nil, err
+		}
+		if !m.Stored {
+			m = taken(m)
 		}
 		sctx, cancel := context.WithTimeout(ctx, c.o.CallTimeout)
 		defer cancel()
@@ -357,10 +381,13 @@ func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 			return nil, fmt.Errorf("%w: no member keeps one, and of a group nobody answers (%v): they may keep one", ErrNotReady, silent)
 		}
 		first := *c.o.Initial
-		first.Epoch = max(first.Epoch, 1)
+		first.Epoch, first.Stored = max(first.Epoch, 1), c.o.Source != nil
 		return &first, nil
 	}
 	c.knew(best)
+	if best.Stored {
+		return best, nil // those who keep it say who the members are
+	}
 	return regroup(best, c.o.Initial)
 }
 
@@ -531,7 +558,8 @@ const changeAttempts = 8
 
 // Change makes the next map with fn, which gets the one that is agreed on and returns another with the next epoch, or an error to leave
 // things as they are. fn is called again when another coordinator was first. When Change returns, the new map is agreed on, and it or
-// one that another coordinator has made of it since is in force here.
+// one that another coordinator has made of it since is in force here. Without a Source a map that others keep in one is not changed: the
+// error is a shardmap.ErrRefused.
 func (c *Cluster) Change(ctx context.Context, fn func(m *shardmap.Map) (*shardmap.Map, error)) (*State, error) {
 	if err := c.lock(ctx); err != nil {
 		return nil, err
@@ -566,6 +594,9 @@ func (c *Cluster) changeLocked(ctx context.Context, fn func(m *shardmap.Map) (*s
 	}
 	if next.Epoch != now.Epoch+1 {
 		return nil, fmt.Errorf("change the shard map: epoch %d follows %d", next.Epoch, now.Epoch)
+	}
+	if c.o.Source == nil && now.Stored {
+		return nil, fmt.Errorf("%w: it is kept in a store that this coordinator does not have", shardmap.ErrRefused)
 	}
 	// A map with an address that nobody can call would be in everybody's way.
 	if _, err := newState(next, c.member); err != nil {

@@ -405,7 +405,7 @@ func TestALostStoreGetsTheMapOfTheMembers(t *testing.T) {
 		m.Placed = 2
 		return m
 	}(), Source: shardmap.NewStoreSource(st)})
-	if s := ready(t, c); s.Epoch() != 2 || len(s.Groups) != 3 {
+	if s := ready(t, c); s.Epoch() != 3 || len(s.Groups) != 3 { // the map in the store is another one than that of the members
 		t.Fatalf("epoch %d, %d groups", s.Epoch(), len(s.Groups))
 	}
 	if err := st.Delete(t.Context(), shardmap.Key); err != nil {
@@ -416,6 +416,43 @@ func TestALostStoreGetsTheMapOfTheMembers(t *testing.T) {
 	}
 	until(t, "the map is in the store again", func() bool {
 		m, _, err := shardmap.NewStoreSource(st).Load(t.Context())
-		return err == nil && m.Epoch == 2 && len(m.Groups) == 3
+		return err == nil && m.Epoch == 3 && len(m.Groups) == 3
 	})
+}
+
+// Who has no store goes by the map that others keep in one, whoever it was started with, and does not change it.
+func TestAStoredMapIsChangedByThoseWithTheStore(t *testing.T) {
+	f := &fleet{}
+	st := store.NewMemory(nil)
+	with := open(t, Options{Dial: f.dial, Initial: groups(t, 3), Source: shardmap.NewStoreSource(st)})
+	if s := ready(t, with); s.Epoch() != 1 || !s.Map.Stored {
+		t.Fatalf("%+v", s.Map)
+	}
+	without := open(t, Options{Dial: f.dial, Initial: groups(t, 2)})
+	if s := ready(t, without); s.Epoch() != 1 || len(s.Groups) != 3 {
+		t.Fatalf("%+v", s.Map)
+	}
+	grow := func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddGroup("g3a:1") }
+	if _, err := without.Change(t.Context(), grow); !errors.Is(err, shardmap.ErrRefused) {
+		t.Errorf("changed by who has no store: %v", err)
+	}
+	if _, err := with.Change(t.Context(), grow); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the change is in force where there is no store", func() bool { return without.State().Epoch() == 2 && len(without.State().Groups) == 4 })
+}
+
+// Of two first maps, of which one is in a store, that one comes to hold everywhere, whoever begins.
+func TestAStoreTakesOverFromMembers(t *testing.T) {
+	for range 20 {
+		f := &fleet{}
+		st := store.NewMemory(nil)
+		without := open(t, Options{Dial: f.dial, Initial: groups(t, 2)})
+		with := open(t, Options{Dial: f.dial, Initial: groups(t, 2), Source: shardmap.NewStoreSource(st)})
+		ready(t, with)
+		ready(t, without)
+		until(t, "the map of the store is in force", func() bool {
+			return with.State().Map.Stored && without.State().Map.Stored && with.State().Epoch() == without.State().Epoch()
+		})
+	}
 }

@@ -18,7 +18,7 @@ const FormatVersion = 1
 //	{"format":1,"epoch":7,"rule":"ring","vnodes":128,"groups":[{"members":["a:1","a:2"]},{"members":["b:1"]}],"placed":1,
 //	 "move":{"to":2,"phase":"copying","job":"j1"}}
 //
-// where move is null outside a move, and vnodes is 0 for rules without.
+// where move is null outside a move, and vnodes is 0 for rules without. A map that a Source keeps has "stored":true at the end.
 type encoded struct {
 	Format int            `json:"format"`
 	Epoch  uint64         `json:"epoch"`
@@ -27,6 +27,7 @@ type encoded struct {
 	Groups []encodedGroup `json:"groups"`
 	Placed int            `json:"placed"`
 	Move   *encodedMove   `json:"move"`
+	Stored bool           `json:"stored,omitzero"`
 }
 
 type encodedGroup struct {
@@ -48,6 +49,7 @@ func (m *Map) Encode() ([]byte, error) {
 	e := encoded{
 		Format: FormatVersion, Epoch: m.Epoch, Rule: m.Rule, VNodes: m.spec(len(m.Groups)).Normal().VNodes,
 		Groups: make([]encodedGroup, len(m.Groups)), Placed: m.Placed, Move: (*encodedMove)(m.Move),
+		Stored: m.Stored,
 	}
 	for i, g := range m.Groups {
 		e.Groups[i] = encodedGroup(g)
@@ -84,7 +86,7 @@ func Decode(b []byte) (*Map, error) {
 	if err := json.Unmarshal(b, &e, json.RejectUnknownMembers(true)); err != nil {
 		return nil, fmt.Errorf("decode: %w: %w", ErrInvalid, err)
 	}
-	m := &Map{Epoch: e.Epoch, Rule: e.Rule, VNodes: e.VNodes, Groups: make([]Group, len(e.Groups)), Placed: e.Placed, Move: (*Move)(e.Move)}
+	m := &Map{Epoch: e.Epoch, Rule: e.Rule, VNodes: e.VNodes, Groups: make([]Group, len(e.Groups)), Placed: e.Placed, Move: (*Move)(e.Move), Stored: e.Stored}
 	for i, g := range e.Groups {
 		m.Groups[i] = Group(g)
 	}

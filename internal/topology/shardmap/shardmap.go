@@ -65,6 +65,8 @@ type Map struct {
 	// or moved away from and not removed yet.
 	Placed int
 	Move   *Move // nil: none is under way
+	// Stored says that a Source keeps the map. Who has it from the members alone may go by it, and may not change it.
+	Stored bool
 }
 
 // Group is the members that hold the same documents, in order of preference. The first is the primary.
