@@ -92,9 +92,19 @@ func (x *execution) know(ctx context.Context) error {
 	}
 	x.whole = &reply.Stats
 	if chosen || shown || !x.req.DFS && oneShard(reply.Below) {
-		x.stats = x.whole
+		x.stats, err = x.installed(ctx, x.whole)
 	}
-	return nil
+	return err
+}
+
+// installed is what shards are given to score with. Of more than they take it is what the scores are made with: of a prefix the words that
+// score decide.
+func (x *execution) installed(ctx context.Context, whole *score.Stats) (*score.Stats, error) {
+	if len(whole.DF) <= leaf.MaxStatsTerms {
+		return whole, nil
+	}
+	r := exec.Request{Query: x.query.Root, DefaultFields: x.prepared.fields, Stats: whole}
+	return exec.Scoring(ctx, x.prepared.sch, x.prepared.analyzers, r)
 }
 
 // showsUnscored tells whether statistics of the whole are shown though no score is made with them: an explanation has them for what stands
@@ -231,12 +241,16 @@ func (x *execution) exact(ctx context.Context, r *leaf.SearchRequest) (*leaf.Sea
 		sum = &reply.Stats
 	}
 	for round := 1; ; round++ {
-		r.Stats, r.LocalStats = sum, true
+		var err error
+		if r.Stats, err = x.installed(ctx, sum); err != nil {
+			return nil, err
+		}
+		r.LocalStats = true
 		reply, err := x.search(ctx, r)
 		if err != nil {
 			return nil, err
 		}
-		x.stats = sum
+		x.stats = r.Stats
 		now := reply.LocalStats
 		switch {
 		case now != nil && same(now, sum):
@@ -272,7 +286,10 @@ func (x *execution) twice(ctx context.Context, r *leaf.SearchRequest, key statsK
 		if stats == nil {
 			return x.search(ctx, r)
 		}
-		r.Stats, r.LocalStats = &stats.Stats, false
+		if r.Stats, err = x.installed(ctx, &stats.Stats); err != nil {
+			return nil, err
+		}
+		r.LocalStats = false
 		reply, err := x.search(ctx, r)
 		if err != nil {
 			return nil, err
