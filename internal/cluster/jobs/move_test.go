@@ -104,6 +104,13 @@ func TestSweep(t *testing.T) {
 					f.at(addr(other, k)).put("default", doc(id, 7))
 				}
 				wrong++
+			case 2: // on both, but not at every member of its owner
+				if sizes[o] == 1 {
+					continue
+				}
+				f.at(addr(o, 1)).remove("default", id)
+				f.at(addr(other, 0)).put("default", d)
+				wrong++
 			}
 		}
 		co := f.coordinator(Options{})
@@ -117,6 +124,50 @@ func TestSweep(t *testing.T) {
 		if err != nil || !again.OK || again.Moved != 0 {
 			t.Errorf("the second run: %+v, %v", again, err)
 		}
+	})
+}
+
+// What changed at the new owners alone while documents were copied is put right before the cutover.
+func TestComparedBeforeCutover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		sizes := []int{1, 1, 2}
+		f.begin(placement.Ring, 2, sizes...)
+		docs, byID := corpus(200)
+		from, to := f.current().Visible(), placement.Spec{Rule: placement.Ring, Shards: 3, VNodes: 16}
+		f.load("default", from, sizes, docs...)
+		var moved []string
+		ghost := ""
+		for i := range 1000 {
+			id := fmt.Sprintf("pkg/%d", i+1)
+			switch _, there := byID[id]; {
+			case shardOf(to, id) != 2:
+			case there:
+				moved = append(moved, id)
+			case ghost == "":
+				ghost = id
+			}
+		}
+		first := true
+		f.at(addr(0, 0)).before = func(_ context.Context, call string) {
+			if call != "Docs" || !first || f.at(addr(2, 0)).called("Sync") == 0 {
+				return // they are counted before they are copied, and before they are compared
+			}
+			first = false
+			f.at(addr(2, 0)).put("default", doc(ghost, 1))
+			f.at(addr(2, 1)).remove("default", moved[0])
+			f.at(addr(2, 0)).put("default", doc(moved[1], 9))
+			o := shardOf(from, moved[2])
+			f.at(addr(o, 0)).remove("default", moved[2])
+			delete(byID, moved[2])
+		}
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		reply, err := co.Rebalance(t.Context(), 2, 3)
+		if err != nil || !reply.OK || reply.Moved != uint64(len(moved)) || first {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		f.same("default", byID)
 	})
 }
 

@@ -101,6 +101,40 @@ func TestEmptyIsNotGone(t *testing.T) {
 	})
 }
 
+// A write that is on its way to all members is none of a repair's business.
+func TestRepairLooksTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, byID := pairs(t, 300)
+		f.at(addr(0, 1)).put("default", doc("new", 1)) // the primary gets it a little later
+		old := slices.Sorted(maps.Keys(f.at(addr(2, 0)).docs("default")))[3]
+		f.at(addr(2, 1)).put("default", doc(old, 2))
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			time.Sleep(20 * time.Millisecond)
+			f.at(addr(0, 0)).put("default", doc("new", 1))
+			time.Sleep(50 * time.Millisecond)
+			f.at(addr(2, 0)).put("default", doc(old, 2))
+		}()
+		reply, err := co.Repair(t.Context())
+		<-done
+		if err != nil || !reply.OK || reply.Removed+reply.Copied != 0 {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		byID[old] = doc(old, 2)
+		for g := range 3 {
+			if !maps.Equal(f.at(addr(g, 0)).docs("default"), f.at(addr(g, 1)).docs("default")) {
+				t.Errorf("the members of group %d differ", g)
+			}
+		}
+		if f.at(addr(0, 1)).called("Sync") != 0 {
+			t.Error("a document was touched")
+		}
+	})
+}
+
 func (m *model) sdl(index string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
