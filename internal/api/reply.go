@@ -75,10 +75,12 @@ type Coverage struct {
 	Shards      float64 // share of the shards that are ok
 	DocsCovered uint64
 	DocsTotal   uint64
+	AtLeast     bool // DocsTotal is a lower bound: the size of a shard that is missing is not known
 	Complete    bool
 }
 
-// Docs is the share of the documents that are covered; 1 for an empty index.
+// Docs is the share of the documents that are covered; 1 for an empty index. Where DocsTotal is a lower bound it is no more than the share
+// of the shards.
 func (c Coverage) Docs() float64 {
 	if c.DocsTotal == 0 {
 		if c.Complete {
@@ -86,7 +88,11 @@ func (c Coverage) Docs() float64 {
 		}
 		return 0
 	}
-	return float64(c.DocsCovered) / float64(c.DocsTotal)
+	share := float64(c.DocsCovered) / float64(c.DocsTotal)
+	if c.AtLeast {
+		share = min(share, c.Shards)
+	}
+	return share
 }
 
 // AppendJSON appends the object.

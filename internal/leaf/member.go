@@ -69,6 +69,7 @@ type Below struct {
 	Shards      api.Shards // each shard at the bottom of the tree, once; ordinals count from 0 in the tree below this leaf
 	DocsCovered uint64     // live documents of the shards that answered
 	DocsTotal   uint64     // and of those that did not, as far as it is known
+	Unsized     bool       // of one that did not it is not known: DocsTotal is a lower bound
 }
 
 // Show says what is wanted of documents besides their place.

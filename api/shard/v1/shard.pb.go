@@ -1662,6 +1662,7 @@ type Below struct {
 	Micros        []int64                `protobuf:"varint,4,rep,packed,name=micros,proto3" json:"micros,omitempty"`                       // for each
 	DocsCovered   uint64                 `protobuf:"varint,5,opt,name=docs_covered,json=docsCovered,proto3" json:"docs_covered,omitempty"` // live documents of the shards that answered
 	DocsTotal     uint64                 `protobuf:"varint,6,opt,name=docs_total,json=docsTotal,proto3" json:"docs_total,omitempty"`       // and of those that did not, as far as it is known
+	Unsized       bool                   `protobuf:"varint,7,opt,name=unsized,proto3" json:"unsized,omitempty"`                            // of one that did not it is not known: docs_total is a lower bound
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1736,6 +1737,13 @@ func (x *Below) GetDocsTotal() uint64 {
 		return x.DocsTotal
 	}
 	return 0
+}
+
+func (x *Below) GetUnsized() bool {
+	if x != nil {
+		return x.Unsized
+	}
+	return false
 }
 
 type PingRequest struct {
@@ -6657,7 +6665,7 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x05rules\x18\x01 \x01(\fR\x05rules\x12\x16\n" +
 	"\x06shards\x18\x02 \x03(\rR\x06shards\x12\x16\n" +
 	"\x06vnodes\x18\x03 \x03(\rR\x06vnodes\x12\x1a\n" +
-	"\bordinals\x18\x04 \x03(\rR\bordinals\"\xc9\x01\n" +
+	"\bordinals\x18\x04 \x03(\rR\bordinals\"\xe3\x01\n" +
 	"\x05Below\x12\x16\n" +
 	"\x06shards\x18\x01 \x03(\rR\x06shards\x122\n" +
 	"\taddresses\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\taddresses\x12\x1a\n" +
@@ -6665,7 +6673,8 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x06micros\x18\x04 \x03(\x03R\x06micros\x12!\n" +
 	"\fdocs_covered\x18\x05 \x01(\x04R\vdocsCovered\x12\x1d\n" +
 	"\n" +
-	"docs_total\x18\x06 \x01(\x04R\tdocsTotal\"\r\n" +
+	"docs_total\x18\x06 \x01(\x04R\tdocsTotal\x12\x18\n" +
+	"\aunsized\x18\a \x01(\bR\aunsized\"\r\n" +
 	"\vPingRequest\"\x1f\n" +
 	"\tPingReply\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"#\n" +

@@ -217,6 +217,25 @@ func TestFloor(t *testing.T) {
 	}
 }
 
+// Where the size of what is missing is not known, it may be all but what is covered.
+func TestFloorWhereTheSizeOfAShardIsNotKnown(t *testing.T) {
+	for _, c := range []struct {
+		cover  api.Coverage
+		least  float64
+		enough bool
+	}{
+		{api.Coverage{Shards: 0.5, DocsCovered: 4, DocsTotal: 4, AtLeast: true}, 0.5, true},
+		{api.Coverage{Shards: 0.5, DocsCovered: 4, DocsTotal: 4, AtLeast: true}, 0.51, false},
+		{api.Coverage{Shards: 0.75, DocsCovered: 2, DocsTotal: 4, AtLeast: true}, 0.51, false},
+		{api.Coverage{Shards: 0.5, DocsCovered: 4, DocsTotal: 4}, 1, true},
+		{api.Coverage{Shards: 0.5, AtLeast: true}, 0.01, false},
+	} {
+		if prob := Floor(&api.SearchReply{Coverage: c.cover}, c.least); (prob == nil) != c.enough {
+			t.Errorf("%+v held against %v: %v", c.cover, c.least, prob)
+		}
+	}
+}
+
 func TestCheckScores(t *testing.T) {
 	if prob := CheckScores([]exec.Hit{{Score: 1}, {Score: -1}}); prob != nil {
 		t.Error(prob)

@@ -27,7 +27,8 @@ type sizes struct {
 // size is what a group last said.
 type size struct {
 	docs   uint64
-	leaves int // shards at the bottom of the tree below it; 0: unknown
+	leaves int  // shards at the bottom of the tree below it; 0: unknown
+	sized  bool // docs is known
 }
 
 // maxSizes bounds the indexes that are remembered: those that were deleted are not taken out one by one.
@@ -104,6 +105,7 @@ func below[Q, R any](r *Reader, o *op[Q, R], g *gathered[R]) *leaf.Below {
 		case !of.outcome.Covered():
 			out.Shards.FailedAddresses = append(out.Shards.FailedAddresses, grp.addresses...)
 			out.DocsTotal += size.docs
+			out.Unsized = out.Unsized || !size.sized
 		case grp.visible:
 			out.DocsCovered += size.docs
 			out.DocsTotal += size.docs
@@ -112,7 +114,7 @@ func below[Q, R any](r *Reader, o *op[Q, R], g *gathered[R]) *leaf.Below {
 	return out
 }
 
-var known0 size // of a group without the index
+var known0 = size{sized: true} // of a group without the index
 
 // account adds what group i said.
 func account[Q, R any](out *leaf.Below, o *op[Q, R], g *gathered[R], i int, size *size) {
@@ -127,7 +129,7 @@ func account[Q, R any](out *leaf.Below, o *op[Q, R], g *gathered[R], i int, size
 		}
 		size.leaves = 1
 		if o.docs != nil {
-			size.docs = o.docs(of.reply)
+			size.docs, size.sized = o.docs(of.reply), true
 		}
 		if slices.Contains(o.meta(of.reply).Approximate, leaf.ApproximateTime) {
 			// How far the shard came is not known by document, so none is counted as covered.
@@ -149,7 +151,8 @@ func account[Q, R any](out *leaf.Below, o *op[Q, R], g *gathered[R], i int, size
 	out.Shards.FailedAddresses = append(out.Shards.FailedAddresses, tree.Shards.FailedAddresses...)
 	out.DocsCovered += min(tree.DocsCovered, tree.DocsTotal)
 	out.DocsTotal += tree.DocsTotal
-	size.leaves, size.docs = max(len(tree.Shards.Outcomes), 1), tree.DocsTotal
+	out.Unsized = out.Unsized || tree.Unsized
+	size.leaves, size.docs, size.sized = max(len(tree.Shards.Outcomes), 1), tree.DocsTotal, !tree.Unsized
 }
 
 // describe is the Meta of a reply that is ready but for that.

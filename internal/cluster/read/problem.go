@@ -134,7 +134,9 @@ func appendExtra(b []byte, below *leaf.Below) []byte {
 
 // Coverage is what an accounting comes to.
 func Coverage(below *leaf.Below) api.Coverage {
-	c := api.Coverage{Shards: 1, DocsCovered: below.DocsCovered, DocsTotal: below.DocsTotal, Complete: below.Shards.Failed == 0}
+	c := api.Coverage{
+		Shards: 1, DocsCovered: below.DocsCovered, DocsTotal: below.DocsTotal, AtLeast: below.Unsized, Complete: below.Shards.Failed == 0,
+	}
 	if below.Shards.Total > 0 {
 		c.Shards = float64(below.Shards.OK) / float64(below.Shards.Total)
 	}

@@ -46,7 +46,7 @@ func (x *execution) belowOf(err error) *leaf.Below {
 	if u, ok := errors.AsType[*read.UncoveredError](err); ok {
 		return u.Below
 	}
-	b := &leaf.Below{}
+	b := &leaf.Below{Unsized: true}
 	b.Shards.Count(api.ShardOutcome{Address: x.s.o.Address, Outcome: outcomeOf(err)})
 	return b
 }
@@ -84,7 +84,9 @@ func (a *accounting) add(b *leaf.Below) {
 		}
 		return
 	}
-	out := &leaf.Below{DocsCovered: min(first.DocsCovered, b.DocsCovered), DocsTotal: max(first.DocsTotal, b.DocsTotal)}
+	out := &leaf.Below{
+		DocsCovered: min(first.DocsCovered, b.DocsCovered), DocsTotal: max(first.DocsTotal, b.DocsTotal), Unsized: first.Unsized || b.Unsized,
+	}
 	var missing []string
 	for i, one := range first.Shards.Outcomes {
 		other := b.Shards.Outcomes[i]

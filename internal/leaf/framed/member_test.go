@@ -434,7 +434,7 @@ var (
 		}
 	})
 	belows = rapid.Custom(func(t *rapid.T) *leaf.Below {
-		out := &leaf.Below{DocsCovered: u64.Draw(t, "covered"), DocsTotal: u64.Draw(t, "total")}
+		out := &leaf.Below{DocsCovered: u64.Draw(t, "covered"), DocsTotal: u64.Draw(t, "total"), Unsized: rapid.Bool().Draw(t, "unsized")}
 		for i := range rapid.IntRange(0, 4).Draw(t, "shards") {
 			out.Shards.Count(api.ShardOutcome{Shard: i, Address: anyStr.Draw(t, "address"), Outcome: rapid.SampledFrom([]api.Outcome{api.Answered, api.Skipped, api.TimedOut, api.Failed}).Draw(t, "outcome"), Micros: micros.Draw(t, "micros")})
 		}

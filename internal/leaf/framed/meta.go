@@ -50,6 +50,9 @@ func appendMeta(b []byte, m *leaf.Meta) []byte {
 		b = strconv.AppendUint(b, m.Below.DocsCovered, 10)
 		b = append(b, `,"docs_total":`...)
 		b = strconv.AppendUint(b, m.Below.DocsTotal, 10)
+		if m.Below.Unsized {
+			b = append(b, `,"unsized":true`...)
+		}
 		b = append(b, '}')
 	}
 	return b
@@ -89,7 +92,7 @@ func addBelow(a, b *leaf.Below) *leaf.Below {
 		return cmp.Or(a, b)
 	}
 	failed := func(o api.ShardOutcome) bool { return o.Outcome != api.Answered && o.Outcome != api.Skipped }
-	out := &leaf.Below{DocsCovered: min(a.DocsCovered, b.DocsCovered), DocsTotal: max(a.DocsTotal, b.DocsTotal)}
+	out := &leaf.Below{DocsCovered: min(a.DocsCovered, b.DocsCovered), DocsTotal: max(a.DocsTotal, b.DocsTotal), Unsized: a.Unsized || b.Unsized}
 	at := make(map[int]int, len(a.Shards.Outcomes))
 	list := slices.Clone(a.Shards.Outcomes)
 	for i, o := range list {
@@ -170,6 +173,8 @@ func (s *scanner) below() *leaf.Below {
 			out.DocsCovered = s.u64()
 		case "docs_total":
 			out.DocsTotal = s.u64()
+		case "unsized":
+			out.Unsized = s.bool()
 		default:
 			s.value()
 		}

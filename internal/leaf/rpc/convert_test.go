@@ -368,7 +368,7 @@ func below(t *rapid.T) *leaf.Below {
 	if rapid.Bool().Draw(t, "nothing below") {
 		return nil
 	}
-	b := &leaf.Below{DocsCovered: rapid.Uint64().Draw(t, "covered"), DocsTotal: rapid.Uint64().Draw(t, "total")}
+	b := &leaf.Below{DocsCovered: rapid.Uint64().Draw(t, "covered"), DocsTotal: rapid.Uint64().Draw(t, "total"), Unsized: rapid.Bool().Draw(t, "unsized")}
 	outcomes := []api.Outcome{api.Answered, api.Skipped, api.TimedOut, api.Refused, api.Unavailable, api.Failed}
 	for range rapid.IntRange(0, 4).Draw(t, "shards") {
 		b.Shards.Count(api.ShardOutcome{

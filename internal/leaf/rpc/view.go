@@ -118,7 +118,7 @@ func packBelow(b *leaf.Below) *pb.Below {
 	if b == nil {
 		return nil
 	}
-	m := &pb.Below{DocsCovered: b.DocsCovered, DocsTotal: b.DocsTotal}
+	m := &pb.Below{DocsCovered: b.DocsCovered, DocsTotal: b.DocsTotal, Unsized: b.Unsized}
 	n := len(b.Shards.Outcomes)
 	if n == 0 {
 		return m
@@ -153,7 +153,7 @@ func unpackBelow(m *pb.Below) (*leaf.Below, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &leaf.Below{DocsCovered: m.DocsCovered, DocsTotal: m.DocsTotal}
+	b := &leaf.Below{DocsCovered: m.DocsCovered, DocsTotal: m.DocsTotal, Unsized: m.Unsized}
 	if n == 0 {
 		return b, nil
 	}
