@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -66,6 +68,20 @@ Examples:
   weft broker --shard-port 127.0.0.1:7900 --shards 127.0.0.1:7901,127.0.0.1:7902`
 }
 
+// heapFloor is the memory that a broker may fill before it is collected, however little of it is in use.
+const heapFloor = 64 << 20
+
+// spacious keeps the garbage collector from running every few searches: a broker holds next to nothing between them, and the collector runs
+// when the heap is twice what was left of it. The memory is never touched, so that it is none of the process. release ends it. Where the
+// memory of the process is limited, nothing is done.
+func spacious() (release func()) {
+	if debug.SetMemoryLimit(-1) < 8*heapFloor {
+		return func() {}
+	}
+	floor := make([]byte, heapFloor)
+	return func() { runtime.KeepAlive(floor) }
+}
+
 // Run serves.
 func (b *brokerCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 	if b.HTTP == "" && b.GRPC == "" && b.ShardPort == "" {
@@ -91,6 +107,7 @@ func (b *brokerCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 		}()
 		cfg.Store = s
 	}
+	defer spacious()()
 	return b.serve(ctx, io, cfg, nil)
 }
 
