@@ -55,6 +55,8 @@ type work struct {
 	st *members.State
 	// background says that nobody has asked for the work: it keeps its hands off what looks wrong as a whole.
 	background bool
+	// asAsked says that the reference is right whatever it looks like: somebody has said so.
+	asAsked bool
 
 	mu        sync.Mutex
 	uncertain bool              // a write may be under way yet at a member that has not confirmed it

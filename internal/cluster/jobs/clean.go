@@ -17,6 +17,7 @@ import (
 //
 //   - while a move is cleaned away, the owner is right. It was seen to have every document before the cutover, or, where a move is given
 //     up, never ceased to own it; what it does not have was deleted there since, and writers write nowhere else;
+//     Where all members of the owner may have lost their documents, it is as with adopt;
 //   - with adopt, nobody knows where the document comes from. If the owner does not have it, it gets it before it is deleted elsewhere.
 func (j *running) clean(ctx context.Context, w *work, adopt bool) error {
 	phase := string(shardmap.Cleaning)
@@ -156,6 +157,8 @@ type found struct {
 
 func (w *work) resolveTo(ctx context.Context, index string, at, owner *members.Group, ids []string, adopt bool) ([]string, error) {
 	all := slices.Concat(at.Members, owner.Members)
+	known := false // the members of the owner have said who they are
+	lost := false  // all of them may have lost their documents
 	for range equalRounds {
 		sums, err := w.sums(ctx, index, all, ids)
 		if err != nil {
@@ -179,11 +182,18 @@ func (w *work) resolveTo(ctx context.Context, index string, at, owner *members.G
 				continue
 			}
 			pending = append(pending, id)
+			none := !slices.ContainsFunc(f.owner, func(s leaf.Sum) bool { return s != leaf.Sum{} })
 			switch {
+			case lost && slices.Contains(f.owner, leaf.Sum{}), adopt && none:
+				d := differing{id: id, want: f.here[first], have: slices.Clone(f.owner)}
+				for k := range d.have {
+					if d.have[k] != (leaf.Sum{}) {
+						d.have[k] = d.want // what is there stays
+					}
+				}
+				homeless[first] = append(homeless[first], d)
 			case slices.ContainsFunc(f.owner, func(s leaf.Sum) bool { return s != f.owner[0] }):
 				uneven = append(uneven, id)
-			case adopt && f.owner[0] == leaf.Sum{}:
-				homeless[first] = append(homeless[first], differing{id: id, want: f.here[first], have: f.owner})
 			default:
 				gone = append(gone, f)
 			}
@@ -192,6 +202,19 @@ func (w *work) resolveTo(ctx context.Context, index string, at, owner *members.G
 			return nil, nil
 		}
 		ids = pending
+		if !known && (len(uneven) > 0 || slices.ContainsFunc(gone, func(f found) bool { return f.owner[0] == leaf.Sum{} })) {
+			// Is it that somebody has deleted them, or that a member has lost them?
+			if err := w.r.identify(ctx, owner.Members...); err != nil {
+				return nil, err
+			}
+			known = true
+			if lost = w.r.lost(owner); lost {
+				continue
+			}
+			if slices.ContainsFunc(owner.Members, func(m *members.Member) bool { return w.r.suspect(m.Addr) }) {
+				return nil, errSuspect // it is given what it lacks first
+			}
+		}
 		if err := w.deleteAll(ctx, index, at, gone); err != nil {
 			return nil, err
 		}

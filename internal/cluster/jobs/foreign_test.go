@@ -64,7 +64,8 @@ func TestMovesOfAStoredMapAreForThoseWithTheStore(t *testing.T) {
 			if r, err = New(told{state(begun)}, o); err != nil {
 				t.Fatal(err)
 			}
-			if again, err := r.look(t.Context(), &lookout{}, time.Time{}, new(time.Time)); err != nil || again == foreign {
+			l := lookout{began: time.Now().Add(-time.Hour), orphan: "of-somebody"}
+			if again, err := r.look(t.Context(), &l); err != nil || again == foreign {
 				t.Errorf("stored %t, with the store %t: a move of somebody is gone on with: %t, %v", stored, have, again, err)
 			}
 			if err := r.Close(); err != nil && !errors.Is(err, leaf.ErrClosed) {

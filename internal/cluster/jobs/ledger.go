@@ -36,6 +36,8 @@ type book struct {
 	Rev    uint64    `json:"rev"` // grows with every change
 	Lease  *lease    `json:"lease"`
 	Jobs   []*record `json:"jobs"` // the oldest first
+	// Compared is when members were last compared in the background, in Unix milliseconds.
+	Compared int64 `json:"compared,omitempty"`
 }
 
 // lease says who does the jobs. It holds for as long as its beat keeps changing: clocks of two machines are never compared.
@@ -76,6 +78,7 @@ type progress struct {
 	From     int    `json:"from,omitempty"`
 	To       int    `json:"to,omitempty"`
 	Stage    stage  `json:"stage,omitempty"`
+	Adopts   string `json:"adopts,omitempty"` // the job that began the move
 	Cursor   cursor `json:"cursor"`
 	Moved    uint64 `json:"moved,omitempty"`
 	Deferred uint64 `json:"deferred,omitempty"`

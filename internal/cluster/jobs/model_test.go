@@ -60,6 +60,7 @@ type model struct {
 	down    bool
 	epoch   uint64
 	placed  []byte
+	wiped   int
 	indexes map[string]*held
 	calls   map[string]int
 	refuse  map[string]bool // ids that it does not take
@@ -137,6 +138,12 @@ func (m *model) wipe() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.indexes, m.epoch, m.placed = map[string]*held{}, 0, nil
+	m.wiped++
+}
+
+// reply is what the model says about the map that it keeps.
+func (m *model) reply() *leaf.PlaceReply {
+	return &leaf.PlaceReply{Node: fmt.Sprint(m.addr, " ", m.wiped), Epoch: m.epoch, Map: m.placed}
 }
 
 // put sets a document without a call.
@@ -252,13 +259,13 @@ func (c *connection) Place(ctx context.Context, req *leaf.PlaceRequest) (*leaf.P
 			return nil, api.NewProblem(api.StaleMap, "it has another map")
 		}
 		m.epoch, m.placed = req.Epoch, bytes.Clone(req.Map)
-		return &leaf.PlaceReply{Epoch: m.epoch, Map: m.placed}, nil
+		return m.reply(), nil
 	})
 }
 
 func (c *connection) Placed(ctx context.Context) (*leaf.PlaceReply, error) {
 	return through(ctx, c, "Placed", 0, false, func(m *model) (*leaf.PlaceReply, error) {
-		return &leaf.PlaceReply{Epoch: m.epoch, Map: m.placed}, nil
+		return m.reply(), nil
 	})
 }
 

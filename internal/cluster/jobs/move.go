@@ -31,6 +31,10 @@ var (
 	errMoved = errors.New("the shard map has changed meanwhile")
 	// errUnequal says that documents could not be made equal, since others keep writing them.
 	errUnequal = errors.New("documents keep changing")
+	// errSuspect says that a member may have lost its documents meanwhile.
+	errSuspect = errors.New("a member may have lost its documents")
+	// errAllSuspect says so of all members of a group that documents are to be copied from.
+	errAllSuspect = errors.New("every member of the group may have lost its documents; cancel the move, and those that were copied are given back")
 )
 
 // rebalance does what the shard map and the documents say is to be done, step by step, until it is done. Whatever ends it at any place,
@@ -102,9 +106,7 @@ func (j *running) take(caller context.Context, st *members.State) (done bool, er
 	}()
 	m, p := st.Map, j.snapshot()
 	switch {
-	case m.Move != nil && m.Move.Job != j.id && !(j.fresh && p.Stage == ""):
-		return false, &failure{fmt.Sprintf("the job %s moves the documents by now", m.Move.Job)}
-	case m.Move != nil && m.Move.Job != j.id:
+	case m.Move != nil && m.Move.Job != j.id && m.Move.Job != p.Adopts:
 		return false, &failure{fmt.Sprintf("the job %s moves documents to %d groups", m.Move.Job, m.Move.To)}
 	case m.Move != nil && m.Move.Phase == shardmap.Copying:
 		if j.asked() {
@@ -244,6 +246,9 @@ func (j *running) sweep(ctx context.Context, st *members.State) error {
 	}
 	w := j.r.work(st)
 	defer j.settle(w)
+	if err := w.mend(ctx); err != nil {
+		return err
+	}
 	return j.clean(ctx, w, true)
 }
 
@@ -281,6 +286,15 @@ func (j *running) copying(ctx context.Context, st *members.State) error {
 	}
 	w := j.r.work(st)
 	defer j.settle(w)
+	if err := w.mend(ctx); err != nil {
+		return err
+	}
+	suspects := w.suspects()
+	for _, g := range st.Groups[:st.Map.Placed] {
+		if j.r.lost(g) {
+			return fmt.Errorf("copy from group %d: %w", g.Ordinal, errAllSuspect)
+		}
+	}
 	if err := j.copy(ctx, w); err != nil {
 		return err
 	}
@@ -294,6 +308,18 @@ func (j *running) copying(ctx context.Context, st *members.State) error {
 		}
 		if pass == hintPasses || !j.r.missing(st) {
 			break
+		}
+	}
+	// What was compared was so only if nobody has lost it meanwhile.
+	if err := j.r.identify(ctx, everyone(st)...); err != nil {
+		return err
+	}
+	if !slices.Equal(suspects, w.suspects()) {
+		return errSuspect
+	}
+	for _, g := range st.Groups[min(st.Map.Placed, st.Map.Move.To):st.Map.Move.To] {
+		for _, m := range g.Members {
+			j.r.trust(m.Addr) // it was to have nothing but what it was given
 		}
 	}
 	if err := j.saved(ctx); err != nil {
@@ -558,6 +584,9 @@ func (j *running) cleaning(ctx context.Context, st *members.State) error {
 		return err
 	}
 	w := j.r.work(st)
+	if err := w.mend(ctx); err != nil {
+		return err
+	}
 	if err := j.clean(ctx, w, false); err != nil {
 		return err
 	}

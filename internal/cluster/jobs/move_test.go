@@ -475,14 +475,14 @@ func TestUnknownMove(t *testing.T) {
 					}
 					co := f.coordinator(o)
 					defer co.shut(t)
+					id := "lost"
 					if asked {
-						_, err := co.StartRebalance(t.Context(), 2, next.Move.To)
-						if err != nil {
+						if id, err = co.StartRebalance(t.Context(), 2, next.Move.To); err != nil {
 							t.Fatal(err)
 						}
 					}
 					time.Sleep(time.Minute / 2)
-					rec, err := co.await(t.Context(), "lost")
+					rec, err := co.await(t.Context(), id)
 					if err != nil || !rec.ended() || rec.State == Failed {
 						t.Fatalf("%+v, %v", rec, err)
 					}
@@ -631,6 +631,75 @@ func TestEveryMemberTakesTheMap(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		if rec, err := co.await(t.Context(), id); err != nil || rec.State != Done {
+			t.Fatalf("%+v, %v", rec, err)
+		}
+		f.same("default", byID)
+	})
+}
+
+// A new owner that loses its disk after the cutover gets the documents back from where they stand yet.
+func TestOwnerIsLostAfterCutover(t *testing.T) {
+	for _, size := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t)
+			sizes := []int{1, 1, size}
+			f.begin(placement.Ring, 2, sizes...)
+			docs, byID := corpus(200)
+			f.load("default", f.current().Visible(), sizes, docs...)
+			co := f.coordinator(Options{})
+			defer co.shut(t)
+			wiped := false
+			f.at(addr(0, 0)).before = func(_ context.Context, call string) {
+				if m := f.current(); call == "IDs" && !wiped && m.Move != nil && m.Move.Phase == shardmap.Cleaning {
+					wiped = true
+					f.at(addr(2, 0)).wipe()
+				}
+			}
+			reply, err := co.Rebalance(t.Context(), 2, 3)
+			if err != nil || !reply.OK || !wiped {
+				t.Fatalf("%+v, %v", reply, err)
+			}
+			f.same("default", byID)
+		})
+	}
+}
+
+// A source that loses its disk while it is copied from is not taken for one that was emptied. When the move is cancelled, it gets back
+// what was copied of it.
+func TestSourceIsLostWhileCopying(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		sizes := []int{1, 1, 1}
+		f.begin(placement.Ring, 2, sizes...)
+		docs, byID := corpus(200)
+		f.load("default", f.current().Visible(), sizes, docs...)
+		to := placement.Spec{Rule: placement.Ring, Shards: 3, VNodes: 16}
+		for id := range byID {
+			if shardOf(f.current().Visible(), id) == 0 && shardOf(to, id) != 2 {
+				delete(byID, id) // nobody else ever had them
+			}
+		}
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		wiped := false
+		source := f.at(addr(0, 0))
+		source.before = func(_ context.Context, call string) {
+			if call == "Docs" && !wiped && f.at(addr(2, 0)).called("Sync") > 0 {
+				wiped = true
+				source.wipe()
+			}
+		}
+		reply, err := co.Rebalance(t.Context(), 2, 3)
+		if err != nil || reply.OK || !wiped {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		if m := f.current(); m.Move == nil || m.Move.Phase != shardmap.Copying {
+			t.Fatalf("the move is %+v", m.Move)
+		}
+		if _, err := co.Act(t.Context(), reply.Job, "cancel"); err != nil {
+			t.Fatal(err)
+		}
+		if rec, err := co.await(t.Context(), reply.Job); err != nil || rec.State != Cancelled {
 			t.Fatalf("%+v, %v", rec, err)
 		}
 		f.same("default", byID)

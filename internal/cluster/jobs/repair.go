@@ -49,6 +49,7 @@ func (j *running) repair(ctx context.Context) error {
 	j.note(func(p *progress) { p.Error, p.Total = "", uint64(len(st.Groups)) })
 	for try := 1; ; {
 		w := j.r.work(st)
+		w.asAsked = true
 		p := j.snapshot()
 		if len(p.Groups) >= len(st.Groups) {
 			return nil
@@ -309,9 +310,10 @@ func (r *Runner) inBackground(ctx context.Context) {
 		defer close(done)
 		r.beat(bctx, r.yield, end)
 	}()
-	if err := r.compareAll(bctx); err != nil && ctx.Err() == nil && bctx.Err() == nil {
+	if err := r.compareAll(bctx); err != nil && bctx.Err() == nil {
 		r.log.Info("compare members in the background", "error", err)
 	}
+	whole := bctx.Err() == nil
 	end(nil)
 	<-done
 	if errors.Is(context.Cause(bctx), errLeaseLost) {
@@ -323,6 +325,9 @@ func (r *Runner) inBackground(ctx context.Context) {
 				return errAsItIs
 			}
 			b.Lease = nil
+			if whole {
+				b.Compared = time.Now().UnixMilli()
+			}
 			return nil
 		})
 		return err

@@ -60,7 +60,9 @@ type tuning struct {
 	look  time.Duration // how often the ledger is looked at
 	beat  time.Duration // how often who does a job says that it lives, and writes down how far it is
 	lease time.Duration // without a beat, others take over
-	adopt time.Duration // until a move whose job is not known is gone on with, where others may have ledgers of their own
+	// adopt is how long after the start a move is gone on with that was there then and whose job is not known, where others may have ledgers
+	// of their own. Who has one with the job goes on at once.
+	adopt time.Duration
 }
 
 func defaultTuning(alone bool) tuning {
@@ -216,10 +218,14 @@ func (r *Runner) nudge() {
 	r.changed = make(chan struct{})
 }
 
-// lookout watches the lease of another Runner.
+// lookout is what the loop has seen.
 type lookout struct {
 	seen  lease
 	since time.Time
+
+	next   time.Time // when members are to be compared in the background
+	began  time.Time // when the map was first seen
+	orphan string    // the job of the move that it had then, if it was not known
 }
 
 // free tells whether the lease may be taken.
@@ -236,12 +242,10 @@ func (r *Runner) free(l *lookout, of *lease) bool {
 
 // run does jobs until Close.
 func (r *Runner) run() {
-	var l lookout
-	began := time.Now()
-	next := began.Add(r.untilRepair()) // in the background
+	l := lookout{next: time.Now().Add(r.untilRepair())}
 	failing := ""
 	for {
-		again, err := r.look(r.ctx, &l, began, &next)
+		again, err := r.look(r.ctx, &l)
 		switch {
 		case r.ctx.Err() != nil:
 			return
@@ -265,7 +269,7 @@ func (r *Runner) run() {
 }
 
 // look does the job that is to be done, if there is one and nobody else does it. again says that there may be more.
-func (r *Runner) look(ctx context.Context, l *lookout, began time.Time, next *time.Time) (again bool, err error) {
+func (r *Runner) look(ctx context.Context, l *lookout) (again bool, err error) {
 	st := r.c.State()
 	if st == nil {
 		return false, nil
@@ -278,10 +282,18 @@ func (r *Runner) look(ctx context.Context, l *lookout, began time.Time, next *ti
 	}
 	active := b.active()
 	move := st.Map.Move
+	unknown := active == nil && move != nil && b.find(move.Job) == nil && !r.foreign(st.Map)
+	if l.began.IsZero() {
+		l.began = time.Now()
+		if unknown {
+			l.orphan = move.Job
+		}
+	}
 	switch {
-	case active == nil && move != nil && b.find(move.Job) == nil && !r.foreign(st.Map) && (!r.alone || time.Since(began) >= r.tune.adopt):
+	case unknown && (!r.alone || move.Job == l.orphan && time.Since(l.began) >= r.tune.adopt):
+		l.orphan = ""
 		r.log.Warn("a move whose job is not known goes on", "job", move.Job)
-		if _, err := r.add(ctx, adopted(st.Map)); err != nil && !hasCode(err, api.JobConflict) {
+		if _, err := r.add(ctx, r.adopted(st.Map)); err != nil && !hasCode(err, api.JobConflict) {
 			return false, err
 		}
 		return true, nil
@@ -294,8 +306,12 @@ func (r *Runner) look(ctx context.Context, l *lookout, began time.Time, next *ti
 		}
 		r.perform(ctx, rec)
 		return true, nil
-	case active == nil && move == nil && r.o.RepairEvery > 0 && !time.Now().Before(*next):
-		*next = time.Now().Add(r.untilRepair())
+	case active == nil && move == nil && r.o.RepairEvery > 0 && !time.Now().Before(l.next):
+		l.next = time.Now().Add(r.untilRepair())
+		if ago := time.Since(time.UnixMilli(b.Compared)); ago >= 0 && ago < r.o.RepairEvery*4/5 && len(r.work(st).suspects()) == 0 {
+			l.next = time.Now().Add(r.untilRepair() - ago) // another one has done so, and whom to trust is all that each has to see for itself
+			return false, nil
+		}
 		if _, err := r.seize(tctx, b.Lease); errors.Is(err, errLeaseLost) {
 			return false, nil
 		} else if err != nil {
@@ -310,10 +326,13 @@ func (r *Runner) look(ctx context.Context, l *lookout, began time.Time, next *ti
 // foreign tells whether a map is kept in a store that this Runner does not have: who has it moves documents.
 func (r *Runner) foreign(m *shardmap.Map) bool { return r.o.Store == nil && m.Stored }
 
-// adopted is the job of a move that a map knows and the ledger does not.
-func adopted(m *shardmap.Map) *record {
+// adopted is the job of a move that a map knows and the ledger does not. Where others may have ledgers of their own, and the job in one of
+// them, it has another id, so that they see that it was taken over.
+func (r *Runner) adopted(m *shardmap.Map) *record {
 	rec := newRecord(Rebalance)
-	rec.ID = m.Move.Job
+	if rec.Adopts = m.Move.Job; !r.alone {
+		rec.ID = m.Move.Job
+	}
 	rec.From, rec.To, rec.Stage = m.Placed, m.Move.To, stageMove
 	rec.Cancel = m.Move.To == m.Placed
 	return rec
@@ -744,7 +763,7 @@ func (r *Runner) StartRebalance(ctx context.Context, from, to int) (string, erro
 	case to < 1 || to > len(m.Groups):
 		return "", api.NewProblem(api.InvalidParameter, fmt.Sprintf("to: there are %d groups", len(m.Groups))).On("to")
 	case m.Move != nil && m.Move.To == to:
-		return r.add(ctx, adopted(m))
+		return r.add(ctx, r.adopted(m))
 	case m.Move != nil:
 		return "", api.NewProblem(api.JobConflict, fmt.Sprintf("the job %s moves documents to %d groups", m.Move.Job, m.Move.To))
 	case m.Placed != to && m.Placed != from:
