@@ -69,7 +69,8 @@ type part[R any] struct {
 	outcome serve.Outcome
 	err     error
 	took    time.Duration
-	absent  bool // it answered that it does not have the index
+	absent  bool  // it answered that it does not have the index
+	silent  error // of an absent one: why another member of the group, which may have the index, did not say
 }
 
 // gathered is what came of a call.
@@ -182,17 +183,15 @@ func settle[Q, R any](r *Reader, c *running, o *op[Q, R], g *gathered[R], rd *ro
 	if refused != nil {
 		return refused
 	}
+	if err := elsewhere(r, c, o, g, rd); err != nil {
+		return err
+	}
 	answered, absent, holes, unasked := 0, 0, 0, 0
 	var none error
 	for i := range g.parts {
 		of := &g.parts[i]
 		if o.whole && of.reply != nil && holed(o.meta(of.reply)) {
 			of.fail(errHoled)
-		}
-		if of.absent {
-			if err := elsewhere(c, o, g, rd, i); err != nil {
-				return err
-			}
 		}
 		switch {
 		case of.absent:
@@ -218,38 +217,91 @@ func settle[Q, R any](r *Reader, c *running, o *op[Q, R], g *gathered[R], rd *ro
 		return problemOf(none)
 	case answered == 0 && unasked > 0:
 		// Of those that were asked none has the index, or there were none to ask.
-		return r.exists(c, rd.p, g.index)
+		if err := r.exists(c, rd.p, g.index); err != nil {
+			return err
+		}
+	}
+	// There is the index. A member without it has missed that, and what another one holds that does not answer is missing.
+	missing := false
+	for i := range g.parts {
+		if of := &g.parts[i]; of.absent && of.silent != nil {
+			missing = true
+			of.absent, of.outcome, of.err = false, serve.OutcomeOf(of.silent), of.silent
+		}
+	}
+	if missing && (answered == 0 || o.whole) {
+		return uncovered(r, c, o, g)
 	}
 	return nil
 }
 
+// elsewhereTime is how long members are waited for that may have an index which another one of their group does not have.
+const elsewhereTime = 2 * time.Second
+
 var errHoled = errors.New("a shard below is missing from the answer")
 
-// elsewhere asks the other members of a group of which one does not have the index: it may have missed that the index was made.
-func elsewhere[Q, R any](c *running, o *op[Q, R], g *gathered[R], rd *round, i int) error {
-	of := &g.parts[i]
-	grp := rd.p.groups[i]
-	if len(grp.Members) < 2 || o.call == nil {
-		return nil // a stream has asked them
+// elsewhere asks all members of the groups of which one does not have the index: it may have missed that the index was made. They are
+// asked at once and not waited for beyond elsewhereTime, so that one that is silent does not hold up the rest.
+func elsewhere[Q, R any](r *Reader, c *running, o *op[Q, R], g *gathered[R], rd *round) error {
+	type other struct {
+		part int
+		leaf memberLeaf
+		ctx  context.Context
+		stop context.CancelFunc
 	}
-	t := rd.task(i).(*typed[Q, R])
-	for _, m := range grp.Members {
-		began := time.Now()
-		reply, err := o.call(m.Leaf, c.ctx, t.req)
-		of.took += time.Since(began)
+	var others []other
+	ctx, cancel := context.WithTimeout(c.ctx, elsewhereTime)
+	defer cancel()
+	for i := range g.parts {
+		grp := rd.p.groups[i]
+		if !g.parts[i].absent || len(grp.Members) < 2 || o.call == nil { // a stream has asked them
+			continue
+		}
+		gctx, stop := context.WithCancel(ctx)
+		defer stop()
+		for _, m := range grp.Members {
+			others = append(others, other{i, memberLeaf{m, r.o.Vouch}, gctx, stop})
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	began := time.Now()
+	said := serve.Fan(ctx, len(others), serve.ScatterOptions{}, func(ctx context.Context, k int) (reply, error) {
+		of := &others[k]
+		one, stop := context.WithCancel(ctx)
+		defer stop()
+		defer context.AfterFunc(of.ctx, stop)()
+		got, err := of.leaf.Call(one, rd.task(of.part))
 		if err == nil {
-			of.reply, of.from, of.outcome, of.err, of.absent = reply, m, serve.Answered, nil, false
-			return nil
+			of.stop() // the others are not needed any more
+		}
+		return got, err
+	})
+	took := time.Since(began)
+	for i := range g.parts {
+		if g.parts[i].absent {
+			g.parts[i].took += took
+		}
+	}
+	for k := range others {
+		i, err := others[k].part, said.Errs[k]
+		of := &g.parts[i]
+		if err == nil && of.reply == nil {
+			of.from, of.outcome, of.err, of.absent, of.silent = said.Results[k].from, serve.Answered, nil, false, nil
+			of.reply, _ = said.Results[k].value.(*R)
 		}
 		p, ok := errors.AsType[*api.Problem](err)
 		switch {
-		case !ok:
-		case p.Code == api.StaleMap:
+		case err == nil || !of.absent: // another one has it
+		case ok && p.Code == api.StaleMap:
 			return &staleError{p}
-		case p.Code == api.IndexNotFound:
-			of.from = m
-		case refusal(p):
+		case ok && p.Code == api.IndexNotFound:
+			of.from = others[k].leaf.m
+		case ok && refusal(p):
 			return p
+		default:
+			of.silent = err
 		}
 	}
 	return nil
@@ -257,7 +309,9 @@ func elsewhere[Q, R any](c *running, o *op[Q, R], g *gathered[R], rd *round, i i
 
 // exists is nil if any group has the index.
 func (r *Reader) exists(c *running, p *plan, index string) error {
-	_, err := everywhere(r, c, p, opDocs, &leaf.DocsRequest{Index: index})
+	ctx, cancel := context.WithTimeout(c.ctx, r.o.CallTimeout) // a stream has no end
+	defer cancel()
+	_, err := everywhere(r, &running{caller: c.caller, ctx: ctx, cancel: cancel}, p, opDocs, &leaf.DocsRequest{Index: index})
 	return err
 }
 

@@ -805,3 +805,101 @@ func TestHealth(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 }
+
+// A member that is there and says nothing does not hold up the answer that there is no such index.
+func TestASilentMemberDoesNotHoldUpAnIndexThatIsNotThere(t *testing.T) {
+	for name, call := range calls {
+		if name == "IDs" || name == "Export" {
+			continue // a stream asks one member after the other
+		}
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, numbered(60), 3, 3)
+			r := c.reader(Options{Order: replica.Preferred})
+			for _, fakes := range c.groups {
+				for _, f := range fakes {
+					f.absent = true
+				}
+				fakes[1].fail(hangs)
+			}
+			began := time.Now()
+			if _, err := call(t.Context(), r); !hasCode(err, api.IndexNotFound) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if took := time.Since(began); took > elsewhereTime {
+				t.Errorf("%s: it took %v", name, took)
+			}
+		})
+	}
+}
+
+// Where an index is there, a group of which one member lacks it and the other says nothing is missing, and not empty.
+func TestAGroupWhoseOtherMemberIsSilentIsAHole(t *testing.T) {
+	for name, call := range calls {
+		if name == "IDs" || name == "Export" {
+			continue
+		}
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, numbered(60), 2, 2)
+			r := c.reader(Options{Order: replica.Preferred})
+			c.groups[1][0].absent = true
+			c.groups[1][1].fail(hangs)
+			began := time.Now()
+			m, err := call(t.Context(), r)
+			if took := time.Since(began); took > elsewhereTime {
+				t.Errorf("%s: it took %v", name, took)
+			}
+			if slices.Contains(whole, name) {
+				if u, ok := errors.AsType[*UncoveredError](err); !ok || u.Below.Shards.Failed != 1 {
+					t.Errorf("%s: %v", name, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if m.Below.Shards.OK != 1 || m.Below.Shards.Failed != 1 || !slices.Equal(m.Below.Shards.FailedAddresses, []string{"g1m0", "g1m1"}) {
+				t.Errorf("%s: %+v", name, m.Below.Shards)
+			}
+		})
+	}
+	// Of a call for few ids the others were not asked, and are before it is said that there is nothing.
+	c := newCluster(t, numbered(60), 2, 2)
+	r := c.reader(Options{Order: replica.Preferred})
+	own := c.src.State().Owner("d001").Ordinal
+	c.groups[own][0].absent = true
+	c.groups[own][1].kill()
+	if got, err := r.Fetch(t.Context(), &leaf.FetchRequest{Index: "i", IDs: []string{"d001"}}); !hasCode(err, api.GroupUnavailable) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A caller that sets no deadline gets what there is, or an error, in the end.
+func TestCallsWithoutADeadlineEnd(t *testing.T) {
+	for name, call := range calls {
+		if name == "IDs" || name == "Export" {
+			continue // they take as long as they are read
+		}
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, numbered(60), 3, 1)
+			r := c.reader(Options{})
+			c.groups[2][0].fail(hangs)
+			began := time.Now()
+			m, err := call(t.Context(), r)
+			if took := time.Since(began); took != DefaultCallTimeout {
+				t.Errorf("%s: it took %v", name, took)
+			}
+			if slices.Contains(whole, name) {
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: %v", name, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if got := addresses(m.Below); got != "g0m0 answered, g1m0 answered, g2m0 timed_out" {
+				t.Errorf("%s: %s", name, got)
+			}
+		})
+	}
+}

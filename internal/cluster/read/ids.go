@@ -18,7 +18,7 @@ func (r *Reader) IDs(ctx context.Context, req *leaf.IDsRequest, page func(ids []
 	// What was given goes on counting when the rest is read by another map.
 	m := &idMerge{limit: req.Limit, last: req.After}
 	var taken error // what page failed with
-	reply, err := answer(ctx, r, func(c *running, p *plan) (*leaf.IDsReply, error) {
+	reply, err := answerWithin(ctx, r, 0, func(c *running, p *plan) (*leaf.IDsReply, error) {
 		m.page = func(ids []string) error {
 			if c.ctx.Err() != nil {
 				return context.Cause(c.ctx)
@@ -209,7 +209,7 @@ func (r *Reader) Export(ctx context.Context, req *leaf.ExportRequest, each func(
 	// What was given, or known to be missing, stays so when the rest is read by another map.
 	e := &exporting{ids: req.IDs}
 	var taken error // what each failed with
-	reply, err := answer(ctx, r, func(c *running, p *plan) (*leaf.ExportReply, error) {
+	reply, err := answerWithin(ctx, r, 0, func(c *running, p *plan) (*leaf.ExportReply, error) {
 		e.each = func(doc leaf.ExportedDoc) error {
 			if c.ctx.Err() != nil {
 				return context.Cause(c.ctx)

@@ -27,6 +27,9 @@ type Source interface {
 // DefaultReserve is the Budget.Reserve of Options that set none.
 const DefaultReserve = 20 * time.Millisecond
 
+// DefaultCallTimeout is the CallTimeout of Options that set none.
+const DefaultCallTimeout = 30 * time.Second
+
 // maxStale is how often a call is repeated because its shard map was refused.
 const maxStale = 3
 
@@ -47,6 +50,9 @@ type Options struct {
 	// Budget divides the time of a call between the groups and what follows. Of Reserve no more is kept back than an eighth of
 	// what is left. Default of Reserve: DefaultReserve; negative: none.
 	Budget serve.Budget
+	// CallTimeout bounds a call whose caller sets no deadline, but for IDs and Export, which take as long as their caller reads.
+	// Default: DefaultCallTimeout.
+	CallTimeout time.Duration
 	// Parallel is how many groups are asked at once; 0 is all.
 	Parallel int
 	// Canary, if not nil, keeps a query that brought one member down from being sent to all of them again.
@@ -82,6 +88,9 @@ func New(src Source, o Options) (*Reader, error) {
 		o.Budget.Reserve = DefaultReserve
 	case o.Budget.Reserve < 0:
 		o.Budget.Reserve = 0
+	}
+	if o.CallTimeout <= 0 {
+		o.CallTimeout = DefaultCallTimeout
 	}
 	if err := o.Budget.Validate(); err != nil {
 		return nil, fmt.Errorf("read: %w", err)
@@ -138,8 +147,8 @@ type running struct {
 	cancel context.CancelFunc
 }
 
-// enter begins a call; it must be left once.
-func (r *Reader) enter(caller context.Context) (*running, error) {
+// enter begins a call; it must be left once. limit bounds one whose caller sets no deadline; 0: nothing does.
+func (r *Reader) enter(caller context.Context, limit time.Duration) (*running, error) {
 	if caller.Err() != nil {
 		return nil, context.Cause(caller)
 	}
@@ -149,6 +158,8 @@ func (r *Reader) enter(caller context.Context) (*running, error) {
 		// A reserve beyond what is left would leave no time for the call itself.
 		end = end.Add(-min(r.o.Budget.Reserve, end.Sub(now)/8))
 		c.ctx, c.cancel = context.WithDeadline(caller, end)
+	} else if limit > 0 {
+		c.ctx, c.cancel = context.WithTimeout(caller, limit)
 	} else {
 		c.ctx, c.cancel = context.WithCancel(caller)
 	}
@@ -182,7 +193,12 @@ func (r *Reader) ended(c *running) error {
 
 // answer makes a call by the state of the moment, and again by a newer one as long as its map is refused.
 func answer[R any](caller context.Context, r *Reader, run func(c *running, p *plan) (*R, error)) (*R, error) {
-	c, err := r.enter(caller)
+	return answerWithin(caller, r, r.o.CallTimeout, run)
+}
+
+// answerWithin is answer with another bound of a call whose caller sets no deadline; 0: nothing bounds it.
+func answerWithin[R any](caller context.Context, r *Reader, limit time.Duration, run func(c *running, p *plan) (*R, error)) (*R, error) {
+	c, err := r.enter(caller, limit)
 	if err != nil {
 		return nil, err
 	}
