@@ -253,6 +253,22 @@ func TestTopologyChanges(t *testing.T) {
 	}
 }
 
+// What a repair has put right is known to the coordinator that was asked for it, whoever has done it.
+func TestARepairEndsSuspicion(t *testing.T) {
+	c := bare(t, 3, 2)
+	list := sharing(t, c, 20*time.Millisecond, 20*time.Millisecond)
+	list[0].must(200, "POST", "/index/bulk", ndjson, packages(100))
+	added := address(2, 0)
+	list[0].must(200, "POST", "/_topology?action=add_member&group=0&member="+added, "", nil)
+	for i, f := range list {
+		eventually(t, "the new member is behind", func() bool { return behind(t, f)[added] })
+		f.must(200, "POST", "/_repair", "", nil)
+		if left := behind(t, f); len(left) > 0 {
+			t.Errorf("coordinator %d: behind after a repair: %v", i, left)
+		}
+	}
+}
+
 func TestBadCallsAboutTheCluster(t *testing.T) {
 	c := open(t, 2, 1, placement.Ring)
 	for _, s := range []struct {

@@ -3,8 +3,10 @@ package coordinator
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/jobs"
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/topology/placement"
@@ -90,11 +92,31 @@ func (c *Coordinator) repair(call *front.Call) *api.Problem {
 	}
 	ctx, stop := c.untilLeaving(call.Context())
 	defer stop()
+	before := c.members.Suspects()
 	reply, err := c.jobs.Repair(ctx)
 	if err != nil {
 		return c.problem(ctx, err)
 	}
+	c.trust(before, reply)
 	return c.document(call, statusOf(reply.OK), reply)
+}
+
+// trust takes members that were suspect before a repair for what it has made of them: another coordinator may have done it.
+func (c *Coordinator) trust(before []string, reply *jobs.RepairReply) {
+	s := c.members.State()
+	if s == nil || reply.Deferred > 0 {
+		return
+	}
+	for _, done := range reply.Groups {
+		if len(done.Failed) > 0 || done.Group >= len(s.Groups) || s.Groups[done.Group].Members[0].Addr != done.Primary {
+			continue
+		}
+		for _, m := range s.Groups[done.Group].Members {
+			if slices.Contains(before, m.Addr) {
+				c.members.Trust(m.Addr)
+			}
+		}
+	}
 }
 
 func (c *Coordinator) listJobs(call *front.Call) *api.Problem {
