@@ -1,5 +1,3 @@
-// Package jobs does the work of a cluster that goes on behind its answers: moving documents to the shards that own them, making the
-// members of groups equal, and giving members what they missed.
 package jobs
 
 import "time"

@@ -510,7 +510,8 @@ func (c *connection) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.Syn
 type fleet struct {
 	t     testing.TB
 	store store.Store
-	tune  *tuning // of coordinators; nil: the default
+	now   func() *shardmap.Map // nil: the map is in the store
+	tune  *tuning              // of coordinators; nil: the default
 
 	mu     sync.Mutex
 	models map[string]*model
@@ -597,6 +598,9 @@ func idOf(d string) string {
 // current is the map in the store.
 func (f *fleet) current() *shardmap.Map {
 	f.t.Helper()
+	if f.now != nil {
+		return f.now()
+	}
 	m, _, err := shardmap.NewStoreSource(f.store).Load(context.Background())
 	if err != nil {
 		f.t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/cluster/members"
 )
 
@@ -52,6 +53,9 @@ func (j *running) repair(ctx context.Context) error {
 		w.asAsked = true
 		p := j.snapshot()
 		if len(p.Groups) >= len(st.Groups) {
+			if p.Failed {
+				return &failure{p.Why}
+			}
 			return nil
 		}
 		own, err := w.survey(ctx)
@@ -175,8 +179,11 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 		p.Deferred += deferred
 		p.Failed = p.Failed || len(out.Failed) > 0 || deferred > 0
 		p.Error = ""
-		if why != "" {
-			p.Error = why
+		if why == "" && deferred > 0 {
+			why = fmt.Sprintf("%d documents of group %d could not be made equal", deferred, group.Ordinal)
+		}
+		if p.Why == "" {
+			p.Why = api.ClipDetail(why)
 		}
 	})
 	return nil
