@@ -115,7 +115,7 @@ var kinds = map[string]func(c *cluster) *fault{
 			if m.disk == nil {
 				continue
 			}
-			but := c.rng.Int64N(256 << 10)
+			but := c.rng.Int64N(24 << 10)
 			restart := c.rng.IntN(3) == 0
 			return &fault{
 				fmt.Sprintf("disk of %s full but for %d bytes", m.name, but),

@@ -271,6 +271,9 @@ func TestRandomFaults(t *testing.T) {
 						}
 					}
 				default:
+					if rng.IntN(8) == 0 {
+						c.hold(65 * time.Second) // coordinators that are up for a minute take over what they think was left
+					}
 					if !grown {
 						c.addGroup()
 						c.move(s.groups+1, rng.IntN(8), time.Second)

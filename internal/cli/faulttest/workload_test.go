@@ -179,7 +179,7 @@ func (l *load) note(what string, b *broker, a *answer) {
 	switch {
 	case a.err != nil, a.status == http.StatusOK, a.status == http.StatusMultiStatus:
 	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable, a.status == http.StatusGatewayTimeout, a.status == http.StatusInsufficientStorage:
-	case a.code() == "write_uncertain", a.code() == "load_under_way", a.code() == "document_not_found":
+	case a.code() == "write_uncertain", a.code() == "load_under_way", a.code() == "load_moved", a.code() == "document_not_found":
 	default:
 		l.blame("%s of %s: %v", what, b.name, a)
 	}
