@@ -68,6 +68,7 @@ const (
 	IndexDeleted         Code = "index_deleted"
 	StaleMap             Code = "stale_map"
 	LoadUnderWay         Code = "load_under_way"
+	LoadMoved            Code = "load_moved"
 	JobConflict          Code = "job_conflict"
 	BodyTooLarge         Code = "body_too_large"
 	DocumentTooLarge     Code = "document_too_large"
@@ -155,6 +156,7 @@ var Codes = map[Code]CodeInfo{
 	IndexDeleted:         {http.StatusConflict, "The index was deleted meanwhile"},
 	StaleMap:             {http.StatusConflict, "The shard map is out of date"},
 	LoadUnderWay:         {http.StatusConflict, "The load is under way"},
+	LoadMoved:            {http.StatusConflict, "The documents were placed otherwise when the load was begun"},
 	JobConflict:          {http.StatusConflict, "The job cannot do this now"},
 	BodyTooLarge:         {http.StatusRequestEntityTooLarge, "The body is too large"},
 	DocumentTooLarge:     {http.StatusRequestEntityTooLarge, "The document is too large"},

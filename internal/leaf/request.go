@@ -263,6 +263,7 @@ type BulkRequest struct {
 	// A load is remembered, on disk, when it was read to its end and each of its documents was applied or refused for itself: the last
 	// 10,000 of an index, for 24 hours. One that broke off, gave up for want of room, or of which nothing was applied is loaded anew. So is
 	// one whose node ended between making its last documents durable and writing down the key: its documents are then put once more.
+	// A load without any line is remembered, too, where the index is there.
 	Key string
 }
 

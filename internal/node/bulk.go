@@ -105,7 +105,7 @@ func (n *Node) load(ctx context.Context, name, key string, start time.Time, whol
 	load := &bulkLoad{node: n, writer: w, start: start, whole: whole, lines: front.NewLineReader(src, int(n.cfg.Limits.DocumentBytes)), ids: front.NewIDSet(n.cfg.Limits.BulkIDs)}
 	load.run(ctx)
 	load.finish()
-	if key != "" && load.definite() {
+	if key != "" && load.definite() && w.has {
 		w.lease.keys.remember(key, &load.reply)
 	}
 	return load, nil
@@ -132,8 +132,11 @@ func (n *Node) taken(ctx context.Context, name, key string) (*bulkLoad, error) {
 }
 
 // definite tells whether a load is over once for all: it was read to its end, and each of its documents was applied or refused for itself.
-// One that broke off, or gave up for want of room, or of which nothing was applied, is loaded anew when it is sent again.
-func (b *bulkLoad) definite() bool { return b.applied && b.broken == nil && b.stopped == nil }
+// One that broke off, or gave up for want of room, or of which nothing was applied, is loaded anew when it is sent again. But an empty
+// one of a coordinator is remembered: that is how it keeps a key where no document belongs.
+func (b *bulkLoad) definite() bool {
+	return (b.applied || !b.whole && b.reply.Failed == 0) && b.broken == nil && b.stopped == nil
+}
 
 // bulkLoad is one load under way.
 type bulkLoad struct {

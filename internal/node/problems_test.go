@@ -116,7 +116,7 @@ func TestErrorsBecomeProblems(t *testing.T) {
 		api.RepeatedParameter, api.InvalidField, api.ReplyTooLarge, api.InvalidIndexName, api.NothingApplied, api.InvalidBody, api.NotFound,
 		api.DocumentNotFound, api.MethodNotAllowed, api.BodyTimeout, api.BodyTooLarge, api.DocumentTooLarge, api.URITooLong, api.HeadersTooLarge, api.UnsupportedMediaType,
 		api.UnsupportedEncoding, api.Incomplete, api.FieldNotSortable, api.InvalidCursor, api.CursorMismatch,
-		api.StaleMap, api.LoadUnderWay,
+		api.StaleMap, api.LoadUnderWay, api.LoadMoved,
 		api.GroupUnavailable, api.JobNotFound, api.JobConflict, // of coordinators
 	}
 	for _, code := range []api.Code{api.Code(knn.CodeNotVector), api.Code(knn.CodeVector)} {

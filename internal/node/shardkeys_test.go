@@ -425,7 +425,6 @@ func TestBulkThatDidNotEndIsNotRemembered(t *testing.T) {
 	}
 	for name, first := range map[string]func(key string) (*leaf.BulkReply, error){
 		"nothing applied": func(key string) (*leaf.BulkReply, error) { return send(key, strings.NewReader("no\n")) },
-		"empty":           func(key string) (*leaf.BulkReply, error) { return send(key, strings.NewReader("")) },
 		"broken off": func(key string) (*leaf.BulkReply, error) {
 			return send(key, io.MultiReader(strings.NewReader(body), brokenReader{}))
 		},
@@ -444,6 +443,39 @@ func TestBulkThatDidNotEndIsNotRemembered(t *testing.T) {
 		}
 		if r, err := send(name, strings.NewReader(body)); err != nil || !r.Repeated || r.Indexed != 3 {
 			t.Errorf("%s, once more: %+v, %v", name, r, err)
+		}
+	}
+}
+
+// TestAnEmptyLoadOfACoordinatorIsRemembered sends a key without documents, over HTTP too, where it is none of a coordinator.
+func TestAnEmptyLoadOfACoordinatorIsRemembered(t *testing.T) {
+	s := startServer(t, Config{DataDir: t.TempDir()}, nil)
+	in := s.node.Leaf()
+	send := func(body string) *leaf.BulkReply {
+		t.Helper()
+		r, err := in.Bulk(t.Context(), &leaf.BulkRequest{Index: "x", Key: "k"}, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if send("").Repeated || send("").Repeated {
+		t.Error("it is remembered without an index")
+	}
+	s.do("POST", "/index?index=x", "application/json", `{"id":"a"}`).want(http.StatusOK)
+	if r := send("-\n"); r.Repeated || r.Failed != 1 {
+		t.Errorf("who asks for a key leaves it behind: %+v", r)
+	}
+	if r := send(""); r.Repeated || !r.OK {
+		t.Errorf("%+v", r)
+	}
+	if !send("-\n").Repeated || !send("").Repeated {
+		t.Error("it is forgotten")
+	}
+	h := http.Header{"Content-Type": {"application/x-ndjson"}, "Idempotency-Key": {"other"}}
+	for _, body := range []string{"", `{"id":"b"}`} {
+		if n := s.sendHeader("POST", "/index/bulk?index=x", h, body).want(http.StatusOK).json()["indexed"]; n != float64(len(body)/10) {
+			t.Errorf("%v of %q", n, body)
 		}
 	}
 }

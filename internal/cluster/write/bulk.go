@@ -86,6 +86,11 @@ func (w *Writer) Load(caller context.Context, req *leaf.BulkRequest, body io.Rea
 	}
 	l.follow(ty)
 	l.run(ctx)
+	if l.key != "" && !l.whole && len(l.numbers) == 0 && l.broken == nil && l.stopped == nil {
+		if err := l.relay(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return l.finish(ctx)
 }
 
@@ -151,6 +156,9 @@ type load struct {
 	senders  sync.WaitGroup
 	stopped  *api.Problem // why nothing more is applied
 	broken   *api.Problem // why the stream could not be read to its end
+
+	claiming sync.Mutex
+	claim    claim // under claiming
 
 	mu       sync.Mutex
 	hung     map[string]bool // members that did not answer in time: they are not waited for again
@@ -264,7 +272,9 @@ func (l *load) add(ctx context.Context, line front.Line) {
 		l.reject(line.Number, l.idOf(line.Bytes), prob)
 		return
 	}
-	if now := l.w.src.State(); now != l.st && now != nil {
+	if now := l.w.src.State(); now != l.st && now != nil && placementOf(now) == placementOf(l.st) {
+		l.st = now // the chunks stay what they would be without the change
+	} else if now != l.st && now != nil {
 		// Documents may belong elsewhere now: what is on its way has to be in before anything overtakes it.
 		l.flushAll(ctx)
 		l.drain()
@@ -641,6 +651,19 @@ func (l *load) keyOf(st *members.State, c *chunk) string {
 
 // send writes a chunk whose documents belong to the same groups, and accounts for it. Its error is a *staleError: nothing was accounted.
 func (l *load) send(ctx context.Context, st *members.State, c *chunk, again bool) error {
+	if err := l.claimed(ctx, st, c.ty); err != nil {
+		if refused, ok := errors.AsType[*staleError](err); ok {
+			return &staleError{cause: refused.cause} // of the documents nothing is in
+		}
+		if c.maybe {
+			err = uncertain(err)
+			l.mu.Lock()
+			l.maybe = true
+			l.mu.Unlock()
+		}
+		l.lose(c, asProblem(ctx, err))
+		return nil
+	}
 	groups := st.Writers(c.docs[0].key)
 	to := targets(groups...)
 	list := make([]got[leaf.BulkReply], len(to))

@@ -299,7 +299,11 @@ func TestALoadWithAKey(t *testing.T) {
 		t.Errorf("a repeated load has written %s", got)
 	}
 	// A member that missed a part of it gets that part.
-	own[1].during("Bulk", gone, 2)
+	calls := 2
+	if c.State().Owner("d7").Ordinal == 0 {
+		calls += 6 // about the claim of the load
+	}
+	own[1].during("Bulk", gone, calls)
 	w.o.Limits.BulkStall = time.Nanosecond
 	third, err := w.Bulk(t.Context(), &leaf.BulkRequest{Index: "x", Key: "other"}, strings.NewReader(numbered(100, 130)))
 	if err != nil || third.OK {

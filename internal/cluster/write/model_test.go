@@ -274,7 +274,7 @@ func (m *model) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Reader)
 			reply.ErrorsOmitted = uint64(len(reply.Errors) - m.silent)
 			reply.Errors = reply.Errors[:m.silent]
 		}
-		if req.Key != "" {
+		if req.Key != "" && (reply.Indexed > 0 || reply.Failed == 0) {
 			h.loads[req.Key] = reply.BulkReply
 		}
 		return reply, nil

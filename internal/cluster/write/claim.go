@@ -1,0 +1,166 @@
+package write
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/members"
+	"github.com/weft-search/weft/internal/leaf"
+)
+
+// A load that has a name is known to its members chunk by chunk, and which chunks it has depends on which groups own its documents. So a
+// load that is sent again after documents were moved would be taken for another one, and undo what was written since. Therefore the
+// members of the first group remember of each such load by which placement it was begun, and whether it went on by another one. They do
+// so with empty loads whose keys say it; a load of one line that is no document asks for such a key without leaving anything behind.
+const (
+	claimBegun  = "begun"     // the load was begun
+	claimPlaced = "placed by" // with a placement behind it: it was begun by that
+	claimMoved  = "moved"     // it went on by another placement than it was begun by
+)
+
+const noDocument = "-\n"
+
+// claim is what is known of the claim of a load.
+type claim struct {
+	placed string // the placement by which it was made; empty: it is to be made
+	moved  bool   // that it went on by another one is written down
+	failed error  // why nothing of the load may be sent
+}
+
+// placementOf names where documents are written to.
+func placementOf(st *members.State) string {
+	var b strings.Builder
+	for _, s := range st.Map.Writes() {
+		s = s.Normal()
+		b.WriteString(string(s.Rule) + " " + strconv.Itoa(s.Shards) + " " + strconv.Itoa(s.VNodes) + ";")
+	}
+	return b.String()
+}
+
+// claimed sees to it that the load may be sent by a shard map. Its error is a *staleError, or why nothing of the load may be sent.
+func (l *load) claimed(ctx context.Context, st *members.State, ty *typing) error {
+	if l.key == "" {
+		return nil
+	}
+	now := placementOf(st)
+	l.claiming.Lock()
+	defer l.claiming.Unlock()
+	var err error
+	switch c := &l.claim; {
+	case c.failed != nil:
+		return c.failed
+	case c.placed == "":
+		err = l.begin(ctx, st, ty, now)
+	case c.placed != now && !c.moved:
+		// Its chunks are not those that it would have if it was sent again, whichever placement there will be then.
+		_, err = l.mark(ctx, st, ty, true, claimMoved)
+		c.moved = err == nil
+	}
+	if _, again := errors.AsType[*staleError](err); !again {
+		l.claim.failed = err
+	}
+	return err
+}
+
+// begin makes the claim, or finds it made by the same placement.
+func (l *load) begin(ctx context.Context, st *members.State, ty *typing, now string) error {
+	begun, err := l.mark(ctx, st, ty, false, claimBegun)
+	if err != nil {
+		return err
+	}
+	if begun {
+		here, err := l.mark(ctx, st, ty, false, claimPlaced, now)
+		if err != nil {
+			return err
+		}
+		moved, err := l.mark(ctx, st, ty, false, claimMoved)
+		if err != nil {
+			return err
+		}
+		if !here || moved {
+			return api.NewProblem(api.LoadMoved, "a load with this key was begun when documents were placed otherwise: what of it is in cannot be told")
+		}
+	}
+	// In this order: a claim of which only the first half was made is none. Members that missed an earlier one are given it.
+	if _, err := l.mark(ctx, st, ty, true, claimPlaced, now); err != nil {
+		return err
+	}
+	if _, err := l.mark(ctx, st, ty, true, claimBegun); err != nil {
+		return err
+	}
+	l.claim.placed = now
+	return nil
+}
+
+// mark asks the members of the first group whether they know something of the load and, with set, makes them know it.
+func (l *load) mark(ctx context.Context, st *members.State, ty *typing, set bool, what ...string) (known bool, err error) {
+	h := xxh3.New()
+	for _, part := range append([]string{"claim", l.key}, what...) {
+		h.WriteString(part)   //nolint:errcheck // it never fails
+		h.WriteString("\x00") //nolint:errcheck // it never fails
+	}
+	sum := h.Sum128().Bytes()
+	return l.tell(ctx, st, ty, hex.EncodeToString(sum[:]), set)
+}
+
+// tell asks the members of the first group whether they know a key and, with set, makes them know it. One that answers is enough.
+func (l *load) tell(ctx context.Context, st *members.State, ty *typing, key string, set bool) (known bool, err error) {
+	body := noDocument
+	if set {
+		body = ""
+	}
+	to := slices.DeleteFunc(targets(st.Groups[0]), func(t target) bool { return l.isHung(t.Addr) })
+	giveUp := time.Now().Add(l.w.o.Limits.BulkStall)
+	for {
+		list, err := fan(ctx, l.w, to, l.w.o.Limits.ChunkTimeout, func(ctx context.Context, t target) (*leaf.BulkReply, error) {
+			if err := l.ix.ready(ctx, st, t, ty); err != nil {
+				return nil, err
+			}
+			return t.Leaf.Bulk(ctx, &leaf.BulkRequest{Index: l.ix.name, View: leaf.View{Epoch: st.Epoch()}, Key: key}, strings.NewReader(body))
+		})
+		if err != nil {
+			return false, err
+		}
+		in := applied(list)
+		if len(in) > 0 {
+			return slices.ContainsFunc(in, func(g got[leaf.BulkReply]) bool { return g.reply.Repeated }), nil
+		}
+		err = verdict(ctx, "Bulk", list)
+		wait, full := roomIn(err)
+		if !full || time.Now().Add(wait).After(giveUp) {
+			return false, asProblem(ctx, err)
+		}
+		if cause := pause(ctx, wait); cause != nil {
+			return false, asProblem(ctx, err)
+		}
+	}
+}
+
+// relay is a load without a document, with a key, that came from a coordinator above: it is a mark of that one, and it is kept where the
+// marks of this one are.
+func (l *load) relay(ctx context.Context) error {
+	ty, err := l.ix.current(ctx, l.st, time.Now(), true)
+	if err != nil || ty.absent {
+		return err
+	}
+	for try := 0; ; try++ {
+		known, err := l.tell(ctx, l.st, ty, l.key, l.reply.Failed == 0)
+		if members.IsStale(err) && try < maxStale {
+			if l.st, err = l.w.src.Stale(ctx, l.st); err == nil {
+				continue
+			}
+		}
+		if err == nil && known {
+			l.sent, l.repeated, l.reply.Failed, l.failures, l.listed = 1, 1, 0, nil, 0
+		}
+		return err
+	}
+}

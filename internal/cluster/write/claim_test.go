@@ -1,0 +1,170 @@
+package write
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/topology/shardmap"
+)
+
+// moved puts the map in force that comes after a move to so many groups.
+func (c *cluster) moved(to int) {
+	c.t.Helper()
+	for _, step := range []func(m *shardmap.Map) (*shardmap.Map, error){
+		func(m *shardmap.Map) (*shardmap.Map, error) { return m.BeginMove(to, "job") },
+		(*shardmap.Map).Cutover, (*shardmap.Map).EndMove,
+	} {
+		next, err := step(c.State().Map)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.setMap(next, c.all()...)
+	}
+}
+
+// placedOver is newCluster of which only the first groups hold documents.
+func placedOver(t *testing.T, placed int, sizes ...int) *cluster {
+	c := newCluster(t, sizes...)
+	m := c.State().Map.Clone()
+	m.Epoch, m.Placed = m.Epoch+1, placed
+	c.setMap(m, c.all()...)
+	return c
+}
+
+// everything is what all members hold.
+func (c *cluster) everything() map[string]string {
+	all := map[string]string{}
+	for _, m := range c.all() {
+		for id, source := range m.docs("x") {
+			all[m.addr+" "+id] = source
+		}
+	}
+	return all
+}
+
+func keyed(w *Writer, key, body string) (*leaf.BulkReply, error) {
+	return w.Bulk(context.Background(), &leaf.BulkRequest{Index: "x", Key: key}, strings.NewReader(body))
+}
+
+func TestALoadThatIsSentAgainAfterAMoveUndoesNothing(t *testing.T) {
+	c := placedOver(t, 2, 2, 1, 1)
+	w := c.writer(Options{})
+	w.chunkDocs = 6
+	body := numbered(0, 50)
+	if r, err := keyed(w, "k", body); err != nil || !r.OK {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	put(t, w, `{"id":"d7","n":1000}`)
+	c.moved(3)
+	put(t, w, `{"id":"d8","n":1000}`)
+	before := c.everything()
+	other := c.writer(Options{}) // another coordinator
+	other.chunkDocs = w.chunkDocs
+	for _, by := range []*Writer{w, other, other} {
+		_, err := keyed(by, "k", body)
+		p := problemOf(t, err, api.LoadMoved)
+		if p.HTTPStatus() != 409 || !strings.Contains(string(p.Extra), `"failed":50`) {
+			t.Errorf("%v %s", p, p.Extra)
+		}
+	}
+	// One member of the first group is enough to know it.
+	c.models["0/0"].during("Bulk", gone, -1)
+	_, err := keyed(other, "k", body)
+	problemOf(t, err, api.LoadMoved)
+	if !maps.Equal(before, c.everything()) {
+		t.Error("a refused load was applied")
+	}
+	// Under the placement of before it is the same load again.
+	c.models["0/0"].fates = nil
+	c.moved(2)
+	if r, err := keyed(other, "k", body); err != nil || !r.Repeated {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := keyed(other, "new", body); err != nil || !r.OK || r.Repeated {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestALoadThatAMoveCrossesIsNotAppliedAgain(t *testing.T) {
+	c := placedOver(t, 2, 1, 1, 1)
+	w := c.writer(Options{})
+	w.chunkDocs = 6
+	body := numbered(0, 50)
+	n := 0
+	c.models["0/0"].after = func(ctx context.Context, call string) {
+		if call == "Bulk" {
+			if n++; n == 5 { // after the claim and a chunk
+				next, err := c.State().Map.BeginMove(3, "job")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c.setMap(next, c.all()...)
+			}
+		}
+	}
+	if r, err := keyed(w, "k", body); err != nil || !r.OK {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if !c.State().Moving() {
+		t.Fatal("nothing has moved")
+	}
+	before := c.everything()
+	_, err := keyed(w, "k", body)
+	problemOf(t, err, api.LoadMoved)
+	// Also where the move is given up.
+	next, err := c.State().Map.AbortMove()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.setMap(next, c.all()...)
+	_, err = keyed(w, "k", body)
+	problemOf(t, err, api.LoadMoved)
+	if !maps.Equal(before, c.everything()) {
+		t.Error("a refused load was applied")
+	}
+}
+
+func TestAFenceDoesNotChangeTheChunksOfALoad(t *testing.T) {
+	c := newCluster(t, 2, 1)
+	w := c.writer(Options{})
+	w.chunkDocs = 6
+	body := numbered(0, 50)
+	c.models["0/0"].after = func(ctx context.Context, call string) {
+		if call == "Bulk" { // a new epoch with nothing else changed, again and again
+			m := c.State().Map.Clone()
+			m.Epoch++
+			c.setMap(m)
+		}
+	}
+	if r, err := keyed(w, "k", body); err != nil || !r.OK {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	c.models["0/0"].after = nil
+	put(t, w, `{"id":"d7","n":1000}`)
+	before := c.everything()
+	if r, err := keyed(w, "k", body); err != nil || !r.Repeated || r.Indexed != 50 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if !maps.Equal(before, c.everything()) {
+		t.Error("a repeated load was applied")
+	}
+}
+
+func TestALoadWithAKeyNeedsTheFirstGroup(t *testing.T) {
+	c := newCluster(t, 1, 1)
+	w := c.writer(Options{})
+	bulkOf(t, w, numbered(0, 30))
+	before := c.everything()
+	c.models["0/0"].during("Bulk", gone, -1)
+	if r, err := keyed(w, "k", worded(30, 60)); err == nil {
+		t.Errorf("%+v", r)
+	}
+	if r, err := keyed(w, "k", numbered(30, 60)); err == nil || !maps.Equal(before, c.everything()) {
+		t.Errorf("%+v", r)
+	}
+}
