@@ -46,6 +46,9 @@ func (t *typed[Q, R]) run(ctx context.Context, m leaf.Member) (any, error) {
 			err = &wrongError{wrong}
 		}
 	}
+	if err == nil {
+		err = hold(ctx, reply)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -2,10 +2,12 @@ package search
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
 
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/leaf"
@@ -151,8 +153,12 @@ func (x *execution) ask(ctx context.Context, show leaf.Show, places []int) ([]le
 	return docs, nil
 }
 
-// unreachable tells whether an error means that shards are missing from a phase behind the search, and the caller takes the rest.
+// unreachable tells whether an error means that shards are missing from a phase behind the search, and the caller takes the rest. That there
+// is no memory for their answers is not their doing.
 func (x *execution) unreachable(err error) bool {
+	if _, ok := errors.AsType[*admit.Refusal](err); ok {
+		return false
+	}
 	return x.req.AllowPartial != api.No && leaf.ClassOf(err) == leaf.Elsewhere && !isTimeout(err)
 }
 
@@ -182,6 +188,7 @@ func (x *execution) charge(ctx context.Context, docs []leaf.Shown) *api.Problem 
 			return bound.LongTrees(most)
 		}
 	}
+	x.memory.chosen()
 	if err := x.s.shows(&x.memory, sources+fragments+trees); err != nil {
 		return x.s.problem(ctx, err)
 	}

@@ -3,13 +3,24 @@ package search
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/weft-search/weft/internal/admit"
+	"github.com/weft-search/weft/internal/cluster/read"
 	"github.com/weft-search/weft/internal/front"
 )
 
 // memory is what a search is charged.
 type memory struct {
+	mu       sync.Mutex // replies arrive side by side
+	released bool
+
+	arrived struct { // hits and sources of all shards, until those of the page are charged
+		places []*admit.Place
+		bytes  int64
+	}
+	states int64 // bytes of the states of all shards
+
 	held             []*admit.Place
 	sources, answers front.ReplyMemory // of shown documents, and of facets and aggregations as they are rendered
 
@@ -19,11 +30,74 @@ type memory struct {
 
 // release gives all of it back.
 func (m *memory) release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.released = true
+	m.chosenLocked()
 	for _, p := range m.held {
 		p.Release()
 	}
 	m.sources.Release()
 	m.answers.Release()
+}
+
+// errReleased is told to replies that arrive when the search is over.
+var errReleased = errors.New("the search is over")
+
+// arriveStep is in which steps the gate is charged for what arrives. The first belongs to the place of the search.
+const arriveStep = 1 << 20
+
+// room charges for replies of shards as they arrive: all of them are in memory before the page is made of them. What finds no room ends the
+// search by cancel.
+func (x *execution) room(cancel context.CancelCauseFunc) *read.Room {
+	m := &x.memory
+	charge := func(grow func() error) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.released {
+			return errReleased
+		}
+		err := grow()
+		if err != nil {
+			cancel(err)
+		}
+		return err
+	}
+	return &read.Room{
+		Hits: func(_ context.Context, bytes int64) error {
+			return charge(func() error {
+				m.arrived.bytes += bytes
+				for x.s.o.Memory != nil && int64(len(m.arrived.places)+1)*arriveStep < m.arrived.bytes {
+					p, err := x.s.o.Memory.TryEnter(arriveStep)
+					if err != nil {
+						return err
+					}
+					m.arrived.places = append(m.arrived.places, p)
+				}
+				return nil
+			})
+		},
+		States: func(ctx context.Context, bytes int64) error {
+			return charge(func() error {
+				m.states += bytes
+				return x.s.aggRoomLocked(ctx, m, m.states)
+			})
+		},
+	}
+}
+
+// chosen gives back what was charged for hits and sources as they arrived: the page is chosen from them, or they are asked for anew.
+func (m *memory) chosen() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.chosenLocked()
+}
+
+func (m *memory) chosenLocked() {
+	for _, p := range m.arrived.places {
+		p.Release()
+	}
+	m.arrived.places, m.arrived.bytes = nil, 0
 }
 
 // shows charges what is shown of documents, in bytes of all of them.
@@ -41,6 +115,12 @@ const aggStep = 1 << 20
 // aggRoom charges the facets and aggregations of a search for bytes in all. Searches that find no room go beyond it one at a time, so
 // that none waits for memory that is held by another that waits.
 func (s *Searcher) aggRoom(ctx context.Context, m *memory, bytes int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return s.aggRoomLocked(ctx, m, bytes)
+}
+
+func (s *Searcher) aggRoomLocked(ctx context.Context, m *memory, bytes int64) error {
 	if bytes <= m.charged+aggStep || m.beyond {
 		return nil
 	}

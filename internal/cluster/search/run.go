@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
+	"github.com/weft-search/weft/internal/cluster/read"
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/score"
@@ -102,10 +103,11 @@ func ofSchema(code api.Code) bool {
 // run asks the shards and renders what they say.
 func (x *execution) run(ctx context.Context) (*api.SearchReply, *api.Problem) {
 	// What runs beside the search ends with it.
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	ctx = read.WithRoom(ctx, x.room(cancel))
 	beside := &aggregation{x: x}
 	defer func() {
-		cancel()
+		cancel(nil)
 		beside.wait()
 	}()
 	x.stats = x.prepared.bound.Page.Stats

@@ -174,6 +174,7 @@ func (x *execution) lexical(ctx context.Context, r *leaf.SearchRequest, whole bo
 
 // search makes a call of the member. Sources that are too long to come with the hits may be short enough for the page alone.
 func (x *execution) search(ctx context.Context, r *leaf.SearchRequest) (*leaf.SearchReply, error) {
+	x.memory.chosen() // an earlier round is not used any more
 	reply, err := x.s.member.Search(ctx, r)
 	if r.Show != nil && isTooLarge(err) {
 		r.Show = nil
