@@ -148,6 +148,38 @@ func TestMasksOfOlderSnapshots(t *testing.T) {
 	}
 }
 
+// A masked snapshot that is remembered is given for its own state alone.
+func TestAMaskedSnapshotIsOfTheStateItWasAskedOf(t *testing.T) {
+	s := open(t, config(t, memfs.New(nil)))
+	m := model{}
+	r := rand.New(rand.NewPCG(9, 9))
+	apply := func() {
+		for range 8 {
+			m.apply(t, s, 0, randomOps(r, 60)...)
+		}
+	}
+	name, keep := keepOf(0, 2)
+	look := func(sn *Snapshot, of model) {
+		t.Helper()
+		part := narrowed(t, sn, name, keep)
+		defer part.Release()
+		if part.Version() != sn.Version() {
+			t.Fatalf("version %d of a snapshot of version %d", part.Version(), sn.Version())
+		}
+		of.masked(keep).verify(t, part)
+	}
+	apply()
+	before, old := s.Snapshot(), m.clone()
+	defer before.Release()
+	apply()
+	after := s.Snapshot()
+	defer after.Release()
+	look(before, old) // is not kept, for the state is an earlier one
+	look(after, m)    // is kept
+	look(before, old)
+	look(after, m)
+}
+
 // TestMasksHoldNoFiles looks at the files after everything that could hold one has gone.
 func TestMasksHoldNoFiles(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))

@@ -205,6 +205,53 @@ func TestEntriesComeInOrderUntilDone(t *testing.T) {
 	closeQueue(t, q)
 }
 
+// A batch that was done, or was taken before its entries were dropped, says nothing about the entries that are there now.
+func TestDoneOfAnOldBatchIsPassedOver(t *testing.T) {
+	for name, drop := range map[string]func(t *testing.T, q *Queue, old Batch){
+		"done":    func(t *testing.T, q *Queue, old Batch) { done(t, q, old) },
+		"drained": func(t *testing.T, q *Queue, _ Batch) { drain(t, q, "a:1", 10) },
+		"compared": func(t *testing.T, q *Queue, _ Batch) {
+			c, err := q.Compare("a:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := q.Compared(c); !ok || err != nil {
+				t.Fatalf("%v, %v", ok, err)
+			}
+		},
+		"forgotten": func(t *testing.T, q *Queue, _ Batch) {
+			if err := q.Forget("a:1"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := open(t, memfs.New(nil), Options{})
+			defer closeQueue(t, q)
+			add(t, q, "a:1", "x", "1", "2")
+			old := next(t, q, "a:1", 2)
+			if len(old.Entries) != 2 {
+				t.Fatalf("%+v", old)
+			}
+			drop(t, q, old)
+			add(t, q, "a:1", "x", "3", "4")
+			add(t, q, "a:1", "x", "5")
+			done(t, q, old)
+			if p := q.Pending(); len(p) != 1 || p[0].Count != 3 {
+				t.Errorf("%+v", p)
+			}
+			if got, want := drain(t, q, "a:1", 1), entries("x", "3", "4", "5"); !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v are left, want %+v", got, want)
+			}
+			done(t, q, old)
+			add(t, q, "a:1", "x", "6")
+			if p := q.Pending(); len(p) != 1 || p[0].Count != 1 {
+				t.Errorf("with one more: %+v", p)
+			}
+		})
+	}
+}
+
 func TestRepeatedEntriesAreStoredOnce(t *testing.T) {
 	fsys := memfs.New(nil)
 	q := open(t, fsys, Options{})

@@ -284,6 +284,51 @@ func TestChangesFollowEachOther(t *testing.T) {
 	}
 }
 
+// Of the maps that members keep the highest epoch counts, whoever keeps it, and the earlier group where two have the same.
+func TestTheHighestEpochThatMembersKeepCounts(t *testing.T) {
+	f := &fleet{}
+	c := open(t, Options{Dial: f.dial, Initial: groups(t, 3), Every: time.Hour})
+	ready(t, c)
+	keep := func(addr string, epoch uint64, groups int) {
+		t.Helper()
+		m := c.State().Map.Clone()
+		m.Epoch = epoch
+		m.Groups, m.Placed = m.Groups[:groups], groups
+		b, err := m.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := f.at(addr)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.epoch, k.b = epoch, b
+	}
+	for i, kept := range []struct {
+		addr   string
+		epoch  uint64
+		groups int
+		want   uint64 // the epoch that counts from then on
+		of     int    // groups of its map
+	}{
+		{"g1a:1", 4, 3, 4, 3},
+		{"g0b:1", 2, 2, 4, 3},
+		{"g2b:1", 3, 2, 4, 3},
+		{"g2a:1", 6, 2, 6, 2},
+		{"g0a:1", 5, 3, 6, 2},
+		{"g1b:1", 6, 3, 6, 3}, // of an earlier group
+	} {
+		keep(kept.addr, kept.epoch, kept.groups)
+		if err := c.lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m, err := c.askLocked(t.Context())
+		c.unlock()
+		if err != nil || m.Epoch != kept.want || len(m.Groups) != kept.of {
+			t.Fatalf("%d: %+v, %v", i, m, err)
+		}
+	}
+}
+
 // maps are those that the members keep, the one of the highest epoch first.
 func (f *fleet) maps(t *testing.T) []*shardmap.Map {
 	t.Helper()
