@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -56,7 +57,11 @@ func withClient(glob *globals, fn func(c *client.Client) error) error {
 		return err
 	}
 	defer c.CloseIdle()
-	if err := fn(c); err != nil {
+	err = fn(c)
+	if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == "not_found" {
+		return fmt.Errorf("the server at %s is no coordinator: it has no shard map. `weft broker` and `weft dev` are coordinators", c.URL())
+	}
+	if err != nil {
 		return explain(c, err)
 	}
 	return nil
@@ -155,10 +160,17 @@ func (f *follow) run(ctx context.Context, glob *globals, io *IO, start func(c *c
 		}
 		t := time.NewTicker(jobLook)
 		defer t.Stop()
+		told := ""
 		for {
 			j, err := c.Job(ctx, id)
 			if err != nil {
 				return err
+			}
+			if j.State == "running" && j.Error != told {
+				// What it waits for: a job goes on when that is there.
+				if told = j.Error; told != "" {
+					say(io.Stderr, "job %s: %s\n", id, told)
+				}
 			}
 			if j.State != "running" {
 				if err := printJob(io, j); err != nil {

@@ -95,8 +95,9 @@ type load struct {
 	mu struct {
 		sync.Mutex
 		progress
-		saved time.Time
-		dirty bool
+		saved  time.Time
+		dirty  bool
+		missed map[string]bool // members that were named as having missed documents
 	}
 	queues []chan *batch
 }
@@ -387,6 +388,15 @@ func (l *load) deliver(ctx context.Context, b *batch) error {
 	l.cfg.Stats.Indexed.Add(int64(len(b.docs) - len(res.Errors)))
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for _, addr := range res.FailedAddresses {
+		if !l.mu.missed[addr] {
+			if l.mu.missed == nil {
+				l.mu.missed = map[string]bool{}
+			}
+			l.mu.missed[addr] = true
+			l.cfg.Note(addr + " missed documents that the others of its group have: it gets them when it is back, or by a repair")
+		}
+	}
 	for _, e := range res.Errors {
 		if e.Line < 1 || e.Line > len(b.docs) {
 			return fmt.Errorf("the server rejects line %d of a batch of %d", e.Line, len(b.docs))

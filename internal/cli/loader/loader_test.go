@@ -67,6 +67,8 @@ type server struct {
 	sent atomic.Int64
 	// before may fail a call before its effect.
 	before func(call int64, body []byte) error
+	// missed are the members that every reply names as having missed the load.
+	missed []string
 }
 
 func (s *server) send(_ context.Context, body []byte) (client.BulkResult, error) {
@@ -76,7 +78,7 @@ func (s *server) send(_ context.Context, body []byte) (client.BulkResult, error)
 			return client.BulkResult{}, err
 		}
 	}
-	var res client.BulkResult
+	res := client.BulkResult{FailedAddresses: s.missed}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.docs == nil {
@@ -544,6 +546,20 @@ func TestFolderWithoutTextIsTold(t *testing.T) {
 	var notes []string
 	if _, err := runLoad(t, Config{Note: func(s string) { notes = append(notes, s) }}, &server{}, dir); err != nil || len(notes) != 1 || !strings.Contains(notes[0], "no text or Markdown file") {
 		t.Errorf("%q, %v", notes, err)
+	}
+}
+
+// A load that members of a cluster missed is in, and says so once for each of them.
+func TestMembersThatMissedDocumentsAreNamedOnce(t *testing.T) {
+	path := write(t, filepath.Join(t.TempDir(), "c.ndjson"), strings.Repeat(`{"id":"a"}`+"\n", 20))
+	var notes []string
+	var stats Stats
+	s := &server{missed: []string{"10.0.0.1:7702", "10.0.0.2:7702"}}
+	if _, err := runLoad(t, Config{BatchDocs: 2, Stats: &stats, Note: func(s string) { notes = append(notes, s) }}, s, path); err != nil {
+		t.Fatal(err)
+	}
+	if len(notes) != 2 || !strings.HasPrefix(notes[0], "10.0.0.1:7702 missed") || !strings.HasPrefix(notes[1], "10.0.0.2:7702 missed") || stats.Indexed.Load() != 20 {
+		t.Errorf("%d indexed, notes %q", stats.Indexed.Load(), notes)
 	}
 }
 
