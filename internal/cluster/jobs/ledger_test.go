@@ -225,14 +225,14 @@ func TestMoveIsTakenOver(t *testing.T) {
 		dest := f.at(addr(2, 0))
 		stuck := true
 		var mu sync.Mutex
-		dest.fates = func(_ context.Context, call string) fate {
+		dest.setFates(func(_ context.Context, call string) fate {
 			mu.Lock()
 			defer mu.Unlock()
 			if stuck && call == "Sync" {
 				return gone
 			}
 			return fine
-		}
+		})
 		began, err := one.StartRebalance(t.Context(), 2, 3)
 		if err != nil {
 			t.Fatal(err)

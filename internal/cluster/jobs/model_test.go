@@ -77,8 +77,11 @@ func noIndex(name string) error { return api.NewProblem(api.IndexNotFound, "ther
 
 // do runs a call as its fate will have it. fn runs under mu.
 func do[R any](ctx context.Context, m *model, call string, epoch uint64, writes bool, fn func() (*R, error)) (*R, error) {
-	if m.before != nil {
-		m.before(ctx, call)
+	m.mu.Lock()
+	before, fates := m.before, m.fates
+	m.mu.Unlock()
+	if before != nil {
+		before(ctx, call)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -87,8 +90,8 @@ func do[R any](ctx context.Context, m *model, call string, epoch uint64, writes 
 		return &leaf.TransportError{Address: m.addr, Call: call, MaybeApplied: maybe && writes, Cause: errors.New(text)}
 	}
 	f := fine
-	if m.fates != nil {
-		f = m.fates(ctx, call)
+	if fates != nil {
+		f = fates(ctx, call)
 	}
 	run := func() (*R, error) {
 		m.mu.Lock()
@@ -123,6 +126,18 @@ func do[R any](ctx context.Context, m *model, call string, epoch uint64, writes 
 		return nil, fails("connection reset", true)
 	}
 	return run()
+}
+
+func (m *model) setBefore(before func(ctx context.Context, call string)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.before = before
+}
+
+func (m *model) setFates(fates func(ctx context.Context, call string) fate) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fates = fates
 }
 
 func (m *model) close() { m.late.Wait() }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,23 +149,22 @@ func TestComparedBeforeCutover(t *testing.T) {
 				ghost = id
 			}
 		}
-		first := true
-		f.at(addr(0, 0)).before = func(_ context.Context, call string) {
-			if call != "Docs" || !first || f.at(addr(2, 0)).called("Sync") == 0 {
+		var met atomic.Bool
+		f.at(addr(0, 0)).setBefore(func(_ context.Context, call string) {
+			if call != "Docs" || f.at(addr(2, 0)).called("Sync") == 0 || !met.CompareAndSwap(false, true) {
 				return // they are counted before they are copied, and before they are compared
 			}
-			first = false
 			f.at(addr(2, 0)).put("default", doc(ghost, 1))
 			f.at(addr(2, 1)).remove("default", moved[0])
 			f.at(addr(2, 0)).put("default", doc(moved[1], 9))
 			o := shardOf(from, moved[2])
 			f.at(addr(o, 0)).remove("default", moved[2])
 			delete(byID, moved[2])
-		}
+		})
 		co := f.coordinator(Options{})
 		defer co.shut(t)
 		reply, err := co.Rebalance(t.Context(), 2, 3)
-		if err != nil || !reply.OK || reply.Moved != uint64(len(moved)) || first {
+		if err != nil || !reply.OK || reply.Moved != uint64(len(moved)) || !met.Load() {
 			t.Fatalf("%+v, %v", reply, err)
 		}
 		f.same("default", byID)
@@ -252,12 +252,13 @@ func TestJobWaitsForMembers(t *testing.T) {
 		f.load("default", f.current().Visible(), sizes, docs...)
 		co := f.coordinator(Options{})
 		defer co.shut(t)
+		var back atomic.Bool
 		dead := f.at(addr(2, 1))
-		dead.before = func(_ context.Context, call string) {
-			if call == "Sync" {
+		dead.setBefore(func(_ context.Context, call string) {
+			if call == "Sync" && !back.Load() {
 				dead.setDown(true)
 			}
-		}
+		})
 		reply, err := co.Rebalance(t.Context(), 2, 3)
 		if err != nil {
 			t.Fatal(err)
@@ -278,9 +279,8 @@ func TestJobWaitsForMembers(t *testing.T) {
 		if m := f.current(); m.Move == nil || m.Move.Phase != shardmap.Copying {
 			t.Errorf("the move is %+v", m.Move)
 		}
-		dead.mu.Lock()
-		dead.before, dead.down = nil, false
-		dead.mu.Unlock()
+		back.Store(true)
+		dead.setDown(false)
 		rec, err := co.await(t.Context(), reply.Job)
 		if err != nil || rec.State != Done || rec.Moved != moved {
 			t.Fatalf("%+v, %v", rec, err)
@@ -333,21 +333,20 @@ func TestPauseAndCancel(t *testing.T) {
 				co := f.coordinator(Options{})
 				defer co.shut(t)
 				reached, release := make(chan struct{}), make(chan struct{})
-				first := true
+				var met atomic.Bool
 				m := f.at(addr(0, 0))
-				m.before = func(ctx context.Context, call string) {
-					if call == stop && first {
-						first = false
+				if stop == "Sync" {
+					m = f.at(addr(2, 0))
+				}
+				m.setBefore(func(ctx context.Context, call string) {
+					if call == stop && met.CompareAndSwap(false, true) {
 						close(reached)
 						select {
 						case <-release:
 						case <-ctx.Done():
 						}
 					}
-				}
-				if stop == "Sync" {
-					m.before, f.at(addr(2, 0)).before = nil, m.before
-				}
+				})
 				ctx := t.Context()
 				id, err := co.StartRebalance(ctx, 2, 3)
 				if err != nil {
@@ -396,15 +395,14 @@ func TestNoCancelAfterCutover(t *testing.T) {
 		co := f.coordinator(Options{})
 		defer co.shut(t)
 		reached := make(chan struct{})
-		first := true
+		var met atomic.Bool
 		m := f.at(addr(0, 0))
-		m.before = func(ctx context.Context, call string) {
-			if call == "Sync" && first { // group 0 gets none but deletions
-				first = false
+		m.setBefore(func(ctx context.Context, call string) {
+			if call == "Sync" && met.CompareAndSwap(false, true) { // group 0 gets none but deletions
 				close(reached)
 				<-ctx.Done()
 			}
-		}
+		})
 		ctx := t.Context()
 		id, err := co.StartRebalance(ctx, 2, 3)
 		if err != nil {
@@ -526,24 +524,21 @@ func TestLateCopy(t *testing.T) {
 				docs, byID := corpus(100)
 				f.load("default", f.current().Visible(), sizes, docs...)
 				released := make(chan struct{})
-				cut := false
+				var cut, met atomic.Bool
 				dest := f.at(addr(2, 0))
 				f.store = &hookedStore{Store: f.store, before: func(key string, b []byte) {
-					if key == shardmap.Key && !cut && strings.Contains(string(b), "cleaning") {
-						cut = true
+					if key == shardmap.Key && strings.Contains(string(b), "cleaning") && cut.CompareAndSwap(false, true) {
 						close(released)
 						dest.late.Wait()
 					}
 				}}
 				one := f.coordinator(Options{})
 				defer one.shut(t)
-				first := true
 				dest.later = func() { <-released }
-				dest.fates = func(_ context.Context, call string) fate {
-					if call != "Sync" || !first {
+				dest.setFates(func(_ context.Context, call string) fate {
+					if call != "Sync" || !met.CompareAndSwap(false, true) {
 						return fine
 					}
-					first = false
 					if killed {
 						one.kill()
 					}
@@ -558,7 +553,7 @@ func TestLateCopy(t *testing.T) {
 						}
 					}
 					return late
-				}
+				})
 				ctx := t.Context()
 				id, err := one.StartRebalance(ctx, 2, 3)
 				if err != nil {
@@ -573,7 +568,7 @@ func TestLateCopy(t *testing.T) {
 				if rec, err := waits.await(ctx, id); err != nil || rec.State != Done {
 					t.Fatalf("%+v, %v", rec, err)
 				}
-				if first || !cut {
+				if !met.Load() || !cut.Load() {
 					t.Fatal("no copy was late")
 				}
 				f.same("default", byID)
@@ -595,14 +590,14 @@ func TestEveryMemberTakesTheMap(t *testing.T) {
 		deaf := f.at(addr(1, 1))
 		var mu sync.Mutex
 		until := time.Now().Add(time.Minute)
-		deaf.fates = func(_ context.Context, call string) fate {
+		deaf.setFates(func(_ context.Context, call string) fate {
 			mu.Lock()
 			defer mu.Unlock()
 			if call == "Place" && time.Now().Before(until) {
 				return gone
 			}
 			return fine
-		}
+		})
 		writes := func(wrong string) func(context.Context, string) {
 			return func(_ context.Context, call string) {
 				deaf.mu.Lock()
@@ -614,9 +609,9 @@ func TestEveryMemberTakesTheMap(t *testing.T) {
 			}
 		}
 		for k := range 2 {
-			f.at(addr(2, k)).before = writes("copied")
-			f.at(addr(0, k)).before = writes("deleted")
-			f.at(addr(1, k)).before = writes("deleted")
+			f.at(addr(2, k)).setBefore(writes("copied"))
+			f.at(addr(0, k)).setBefore(writes("deleted"))
+			f.at(addr(1, k)).setBefore(writes("deleted"))
 		}
 		id, err := co.StartRebalance(t.Context(), 2, 3)
 		if err != nil {
@@ -648,15 +643,14 @@ func TestOwnerIsLostAfterCutover(t *testing.T) {
 			f.load("default", f.current().Visible(), sizes, docs...)
 			co := f.coordinator(Options{})
 			defer co.shut(t)
-			wiped := false
-			f.at(addr(0, 0)).before = func(_ context.Context, call string) {
-				if m := f.current(); call == "IDs" && !wiped && m.Move != nil && m.Move.Phase == shardmap.Cleaning {
-					wiped = true
+			var wiped atomic.Bool
+			f.at(addr(0, 0)).setBefore(func(_ context.Context, call string) {
+				if m := f.current(); call == "IDs" && m.Move != nil && m.Move.Phase == shardmap.Cleaning && wiped.CompareAndSwap(false, true) {
 					f.at(addr(2, 0)).wipe()
 				}
-			}
+			})
 			reply, err := co.Rebalance(t.Context(), 2, 3)
-			if err != nil || !reply.OK || !wiped {
+			if err != nil || !reply.OK || !wiped.Load() {
 				t.Fatalf("%+v, %v", reply, err)
 			}
 			f.same("default", byID)
@@ -681,16 +675,15 @@ func TestSourceIsLostWhileCopying(t *testing.T) {
 		}
 		co := f.coordinator(Options{})
 		defer co.shut(t)
-		wiped := false
+		var wiped atomic.Bool
 		source := f.at(addr(0, 0))
-		source.before = func(_ context.Context, call string) {
-			if call == "Docs" && !wiped && f.at(addr(2, 0)).called("Sync") > 0 {
-				wiped = true
+		source.setBefore(func(_ context.Context, call string) {
+			if call == "Docs" && f.at(addr(2, 0)).called("Sync") > 0 && wiped.CompareAndSwap(false, true) {
 				source.wipe()
 			}
-		}
+		})
 		reply, err := co.Rebalance(t.Context(), 2, 3)
-		if err != nil || reply.OK || !wiped {
+		if err != nil || reply.OK || !wiped.Load() {
 			t.Fatalf("%+v, %v", reply, err)
 		}
 		if m := f.current(); m.Move == nil || m.Move.Phase != shardmap.Copying {

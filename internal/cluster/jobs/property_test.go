@@ -62,10 +62,10 @@ func (tr *trial) rand(n int) int {
 // hook makes a model slow and faulty.
 func (tr *trial) hook(m *model, faults int) {
 	m.later = func() { time.Sleep(time.Duration(tr.rand(5000)) * time.Millisecond) }
-	m.before = func(ctx context.Context, call string) {
+	m.setBefore(func(ctx context.Context, call string) {
 		time.Sleep(time.Duration(tr.rand(3000)) * time.Microsecond)
-	}
-	m.fates = func(ctx context.Context, call string) fate {
+	})
+	m.setFates(func(ctx context.Context, call string) fate {
 		tr.mu.Lock()
 		defer tr.mu.Unlock()
 		writer := ctx.Value(ofWriter{}) != nil
@@ -100,7 +100,7 @@ func (tr *trial) hook(m *model, faults int) {
 			return late
 		}
 		return gone
-	}
+	})
 }
 
 // actor is one that lives.

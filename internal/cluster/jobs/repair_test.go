@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,14 +181,13 @@ func TestRepairGoesOn(t *testing.T) {
 		}
 		one := f.coordinator(Options{})
 		reached := make(chan struct{})
-		first := true
-		f.at(addr(1, 1)).before = func(ctx context.Context, call string) {
-			if call == "Sync" && first {
-				first = false
+		var met atomic.Bool
+		f.at(addr(1, 1)).setBefore(func(ctx context.Context, call string) {
+			if call == "Sync" && met.CompareAndSwap(false, true) {
 				close(reached)
 				<-ctx.Done()
 			}
-		}
+		})
 		id, err := one.StartRepair(t.Context())
 		if err != nil {
 			t.Fatal(err)
