@@ -36,6 +36,8 @@ type leafCall struct {
 	name  string
 	gate  *admit.Gate // that it takes a place of; nil: none
 	epoch uint64      // of the map of the coordinator above, which is another one than that of the cluster; 0: the call has none
+	// writes: the coordinator above is told that its map is taken when no such call of an older one is under way any more.
+	writes bool
 	// unplaced calls are taken also while the map of the cluster is not known.
 	unplaced bool
 }
@@ -61,9 +63,11 @@ func through[Q, R any](ctx context.Context, l *clusterLeaf, o leafCall, req *Q, 
 		return nil, c.problem(ctx, errClosing)
 	}
 	defer c.front.Drain().Leave()
-	if err := c.above.check(o.epoch); err != nil {
+	done, err := c.above.enter(o.epoch, o.writes)
+	if err != nil {
 		return nil, err
 	}
+	defer done()
 	if !o.unplaced && c.members.State() == nil {
 		return nil, notReady()
 	}
@@ -161,15 +165,15 @@ func (l *clusterLeaf) Indexes(ctx context.Context, req *leaf.IndexesRequest) (*l
 }
 
 func (l *clusterLeaf) PutIndex(ctx context.Context, req *leaf.PutIndexRequest) (*leaf.PutIndexReply, error) {
-	return through(ctx, l, leafCall{name: "put_index", gate: l.c.writes, epoch: req.Epoch}, req, l.w.PutIndex)
+	return through(ctx, l, leafCall{name: "put_index", gate: l.c.writes, epoch: req.Epoch, writes: true}, req, l.w.PutIndex)
 }
 
 func (l *clusterLeaf) DropIndex(ctx context.Context, req *leaf.DropIndexRequest) (*leaf.DropIndexReply, error) {
-	return through(ctx, l, leafCall{name: "drop_index", gate: l.c.writes, epoch: req.Epoch}, req, l.w.DropIndex)
+	return through(ctx, l, leafCall{name: "drop_index", gate: l.c.writes, epoch: req.Epoch, writes: true}, req, l.w.DropIndex)
 }
 
 func (l *clusterLeaf) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (*leaf.DeleteReply, error) {
-	reply, err := through(ctx, l, leafCall{name: "delete_many", gate: l.c.writes, epoch: req.Epoch}, req, l.w.DeleteMany)
+	reply, err := through(ctx, l, leafCall{name: "delete_many", gate: l.c.writes, epoch: req.Epoch, writes: true}, req, l.w.DeleteMany)
 	if err == nil {
 		l.c.documents.deleted.Add(reply.Deleted)
 	}
@@ -177,13 +181,13 @@ func (l *clusterLeaf) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (
 }
 
 func (l *clusterLeaf) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.IndexReply, error) {
-	reply, err := through(ctx, l, leafCall{name: "index", gate: l.c.writes, epoch: req.Epoch}, req, l.w.Index)
+	reply, err := through(ctx, l, leafCall{name: "index", gate: l.c.writes, epoch: req.Epoch, writes: true}, req, l.w.Index)
 	l.c.countIndex(err)
 	return reply, err
 }
 
 func (l *clusterLeaf) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Reader) (*leaf.BulkReply, error) {
-	reply, err := through(ctx, l, leafCall{name: "bulk", gate: l.c.bulks, epoch: req.Epoch}, req, func(ctx context.Context, req *leaf.BulkRequest) (*leaf.BulkReply, error) {
+	reply, err := through(ctx, l, leafCall{name: "bulk", gate: l.c.bulks, epoch: req.Epoch, writes: true}, req, func(ctx context.Context, req *leaf.BulkRequest) (*leaf.BulkReply, error) {
 		return l.w.Bulk(ctx, req, body)
 	})
 	l.c.countLoad(reply)
@@ -191,7 +195,7 @@ func (l *clusterLeaf) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.R
 }
 
 func (l *clusterLeaf) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.SyncReply, error) {
-	return through(ctx, l, leafCall{name: "sync", gate: l.c.writes, epoch: req.Epoch}, req, l.w.Sync)
+	return through(ctx, l, leafCall{name: "sync", gate: l.c.writes, epoch: req.Epoch, writes: true}, req, l.w.Sync)
 }
 
 func (l *clusterLeaf) Place(ctx context.Context, req *leaf.PlaceRequest) (*leaf.PlaceReply, error) {

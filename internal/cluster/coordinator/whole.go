@@ -23,8 +23,9 @@ func (w *whole) Stats(ctx context.Context, req *leaf.StatsRequest) (*leaf.StatsR
 }
 
 // Place takes the map of the coordinator above. It is not that of the cluster, which the coordinator keeps with its own members.
-func (w *whole) Place(_ context.Context, req *leaf.PlaceRequest) (*leaf.PlaceReply, error) {
-	if err := w.above.place(req); err != nil {
+// It returns when no write of an older epoch is under way any more.
+func (w *whole) Place(ctx context.Context, req *leaf.PlaceRequest) (*leaf.PlaceReply, error) {
+	if err := w.above.place(ctx, req); err != nil {
 		return nil, err
 	}
 	return w.above.reply(), nil
