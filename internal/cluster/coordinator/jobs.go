@@ -38,10 +38,18 @@ func (c *Coordinator) untilLeaving(ctx context.Context) (context.Context, func()
 // rebalance moves documents to the shards that own them. from is over how many groups they are placed, to over how many they are to
 // be, by default all of the map. With wait=false it answers at once with the job.
 func (c *Coordinator) rebalance(call *front.Call) *api.Problem {
-	s, prob := c.state()
-	if prob != nil {
+	if _, prob := c.state(); prob != nil {
 		return prob
 	}
+	// Another coordinator may have added the groups a moment ago.
+	s, err := c.members.Refresh(call.Context())
+	if err != nil {
+		if call.Context().Err() != nil {
+			return c.problem(call.Context(), err)
+		}
+		return &api.Problem{Code: api.NotReady, RetryAfterMS: 1000, Detail: "the shard map cannot be read where it is kept", Cause: err}
+	}
+	var prob *api.Problem
 	p := call.Params()
 	from, to := s.Map.Placed, len(s.Groups)
 	if p.Has("from") {

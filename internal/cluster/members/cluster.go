@@ -232,6 +232,14 @@ func (c *Cluster) Stale(ctx context.Context, seen *State) (*State, error) {
 	return s, nil
 }
 
+// Refresh reads the map where it is agreed on, and returns the state that is in force then: no older than what others had changed before.
+func (c *Cluster) Refresh(ctx context.Context) (*State, error) {
+	if err := c.refresh(ctx); err != nil {
+		return nil, fmt.Errorf("read the shard map anew: %w", err)
+	}
+	return c.State(), nil
+}
+
 // refresh reads the map where it is kept, and puts it in force if it is newer.
 func (c *Cluster) refresh(ctx context.Context) error {
 	if err := c.lock(ctx); err != nil {
