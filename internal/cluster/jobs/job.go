@@ -41,6 +41,7 @@ type RebalanceReply struct {
 	Deferred        uint64 `json:"deferred"`          // documents that were left where they were
 	MissingAtSource uint64 `json:"missing_at_source"` // documents that were listed and gone when they were read
 	Job             string `json:"job"`
+	Error           string `json:"error,omitempty"` // where it is not OK: why it failed, or what it waits for, with the address
 }
 
 // RepairReply is what became of a repair.

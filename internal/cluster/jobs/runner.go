@@ -126,8 +126,9 @@ type Runner struct {
 	behind behindCache
 
 	mu      sync.Mutex
-	current *running      // the job under way; nil: none
-	changed chan struct{} // closed and replaced when something has become of a job
+	current *running                // the job under way; nil: none
+	rest    context.CancelCauseFunc // ends a comparison in the background; nil: none is under way
+	changed chan struct{}           // closed and replaced when something has become of a job
 }
 
 // New returns a Runner. Close must be called.
@@ -393,6 +394,11 @@ func (r *Runner) add(ctx context.Context, rec *record) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	r.mu.Lock()
+	if r.rest != nil {
+		r.rest(errYield)
+	}
+	r.mu.Unlock()
 	r.nudge()
 	return rec.ID, nil
 }
@@ -786,6 +792,9 @@ func (r *Runner) Rebalance(ctx context.Context, from, to int) (*RebalanceReply, 
 		return nil, err
 	}
 	out := &RebalanceReply{OK: rec.State == Done && rec.Deferred == 0, Moved: rec.Moved, Deferred: rec.Deferred, MissingAtSource: rec.Missing, Job: id}
+	if !out.OK {
+		out.Error = r.shown(rec).Error
+	}
 	if !rec.ended() {
 		out.Deferred += r.unmoved(ctx, rec)
 	}
