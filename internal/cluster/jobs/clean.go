@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/cluster/members"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/topology/shardmap"
@@ -29,9 +30,15 @@ func (j *running) clean(ctx context.Context, w *work, adopt bool) error {
 	}
 	count := adopt && j.snapshot().From == j.snapshot().To
 	for {
+		if adopt {
+			j.note(func(p *progress) { p.Deferred = 0 })
+		}
 		found, err := j.cleanOnce(ctx, w, adopt, count)
 		if err != nil {
 			return err
+		}
+		if p := j.snapshot(); adopt && p.Deferred > 0 {
+			return &failure{fmt.Sprintf("%d documents stay on a group that does not own them: %s", p.Deferred, p.Why)}
 		}
 		if found == 0 {
 			return nil
@@ -87,13 +94,18 @@ func (j *running) cleanMember(ctx context.Context, w *work, index string, group,
 			if err != nil {
 				return 0, err
 			}
-			if len(left) > 0 {
+			refused, why := w.refusedFor(left)
+			if len(left) > refused || refused > 0 && !adopt {
 				return 0, j.stuck(w, left)
 			}
 			j.note(func(p *progress) {
 				p.Error = ""
 				if count {
-					p.Moved += uint64(end - at)
+					p.Moved += uint64(end - at - refused)
+				}
+				if refused > 0 {
+					p.Deferred += uint64(refused)
+					p.Why = api.ClipDetail(why.Error())
 				}
 				p.Cursor.Index, p.Cursor.Group, p.Cursor.Member, p.Cursor.After = index, group, member, l.ids[end-1]
 			})

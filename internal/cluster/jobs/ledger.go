@@ -88,7 +88,7 @@ type progress struct {
 
 	Groups []GroupRepair `json:"groups,omitempty"` // of a repair: those that are through
 	Failed bool          `json:"failed,omitempty"` // of a repair: something could not be looked at or put right
-	Why    string        `json:"why,omitempty"`    // of that: the first reason
+	Why    string        `json:"why,omitempty"`    // of that, or of Deferred
 }
 
 // cursor is a place in the documents of the cluster: everything before it is done. It holds for one phase.

@@ -552,20 +552,24 @@ func (j *running) verifyPair(ctx context.Context, w *work, index string, source,
 	return nil // writers go on, and everything that differed was seen equal after that
 }
 
-// unequal is the error of documents that could not be made equal. Where a member does not take one for a reason that will stay, the move
-// is given up.
-func (j *running) unequal(w *work, left []string) error {
+// refusedFor counts those of some documents that a member does not take for a reason that will stay, and returns one such.
+func (w *work) refusedFor(ids []string) (n int, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	refused := 0
-	var why error
-	for _, id := range left {
+	for _, id := range ids {
 		err := w.refused[id]
 		if p, ok := errors.AsType[*api.Problem](err); ok && leaf.ClassOf(p) == leaf.Never {
-			refused++
+			n++
 			why = fmt.Errorf("%q: %w", api.Clip(id), err)
 		}
 	}
+	return n, why
+}
+
+// unequal is the error of documents that could not be made equal. Where a member does not take one for a reason that will stay, the move
+// is given up.
+func (j *running) unequal(w *work, left []string) error {
+	refused, why := w.refusedFor(left)
 	if refused == 0 {
 		return errUnequal
 	}

@@ -128,6 +128,40 @@ func TestSweep(t *testing.T) {
 	})
 }
 
+// A document that its owner does not take stays where it is, and the others do not.
+func TestSweepOfARefusedDocument(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		sizes := []int{1, 1}
+		f.begin(placement.Ring, 2, sizes...)
+		docs, _ := corpus(60)
+		wrong := uint64(0)
+		for _, d := range docs {
+			f.at(addr(0, 0)).put("default", d)
+			if shardOf(f.current().Visible(), idOf(d)) == 1 {
+				wrong++
+				f.at(addr(1, 0)).refuse[idOf(d)] = wrong == 1
+			}
+		}
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		reply, err := co.Rebalance(t.Context(), 1, 2)
+		if err != nil || reply.OK || reply.Deferred != 1 || reply.Moved != wrong-1 {
+			t.Fatalf("%+v, %v, want %d moved", reply, err, wrong-1)
+		}
+		if n := len(f.at(addr(0, 0)).docs("default")) + len(f.at(addr(1, 0)).docs("default")); n != 60 {
+			t.Errorf("%d documents", n)
+		}
+		f.at(addr(1, 0)).mu.Lock()
+		clear(f.at(addr(1, 0)).refuse)
+		f.at(addr(1, 0)).mu.Unlock()
+		reply, err = co.Rebalance(t.Context(), 1, 2)
+		if err != nil || !reply.OK || reply.Deferred != 0 || reply.Moved != 1 {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+	})
+}
+
 // What changed at the new owners alone while documents were copied is put right before the cutover.
 func TestComparedBeforeCutover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -312,6 +312,13 @@ func (r *Runner) untilRepair() time.Duration {
 // taken, and is given back.
 func (r *Runner) inBackground(ctx context.Context) {
 	bctx, end := context.WithCancelCause(ctx)
+	rest := func(end context.CancelCauseFunc) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.rest = end
+	}
+	rest(end)
+	defer rest(nil)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -266,12 +266,36 @@ func TestBackgroundYields(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Second)
+		time.Sleep(20 * time.Second) // until it has heard of it, and the lease is free
 		if j, err := two.Job(t.Context(), id); err != nil || j.State != Done {
 			t.Errorf("%+v, %v", j, err)
 		}
 	})
 }
+
+// It does so at once for a job of the same coordinator.
+func TestBackgroundYieldsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := pairs(t, 300)
+		f.at(addr(0, 1)).wipe()
+		co := f.coordinator(Options{RepairEvery: time.Minute, DocsPerSec: 1})
+		defer co.shut(t)
+		time.Sleep(80 * time.Second)
+		b, _, err := co.ledger.read(t.Context())
+		if err != nil || b.Lease == nil {
+			t.Fatalf("no comparison is under way: %+v, %v", b, err)
+		}
+		began := time.Now()
+		if _, err := co.Rebalance(t.Context(), 3, 3); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > beatOf(co)/2 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+func beatOf(c *coordinator) time.Duration { return c.tune.beat }
 
 // What members missed comes to them as soon as they are there again.
 func TestReplay(t *testing.T) {
