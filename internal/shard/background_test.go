@@ -123,6 +123,48 @@ func TestLogHealsByItself(t *testing.T) {
 	})
 }
 
+// TestFlushGoesOnAfterAFullDisk fills the disk under a flush, and then under the log as well. With room again both go on: a flush that was
+// given up because the shard took no writes is begun anew, or its memtables would stay full.
+func TestFlushGoesOnAfterAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys := faultfs.New(memfs.New(nil))
+		cfg := config(t, fsys)
+		cfg.NoBackground, cfg.NoSources = false, true
+		cfg.MemtableBytes = 500 << 10
+		s, err := Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeShard(t, s)
+		fsys.Inject(faultfs.Under(storeName+"/", faultfs.From(1, faultfs.Space, faultfs.NoSpace)))
+		m := model{}
+		n := 0
+		for ; s.Stats().FlushFailures == 0; n++ {
+			if n == 50 {
+				t.Fatal("nothing was flushed")
+			}
+			m.apply(t, s, 0, wordyDoc(n))
+			synctest.Wait()
+		}
+		fsys.Inject(faultfs.From(1, faultfs.Space, faultfs.NoSpace))
+		if _, err := s.Apply(t.Context(), []Op{wordyDoc(n)}); !errors.Is(err, ErrReadOnly) {
+			t.Fatalf("write on a full disk: %v", err)
+		}
+		<-time.After(time.Minute)
+		fsys.Inject(nil)
+		<-time.After(time.Minute)
+		if st := s.Stats(); st.Flushes != 1 || st.ReadOnly != "" {
+			t.Errorf("with room again: %+v", st)
+		}
+		for range 50 {
+			m.apply(t, s, 0, wordyDoc(n))
+			synctest.Wait()
+			n++
+		}
+		m.bare(t, s)
+	})
+}
+
 // TestBrokenLogStaysReadOnly: after a failed sync nothing is known about the disk; only opening again helps.
 func TestBrokenLogStaysReadOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -190,10 +190,12 @@ func (s *Shard) heal() {
 		p.applied = grow(p.live.Clone(), int(p.mem.Len()))
 	}
 	s.writeMu.schema = s.mu.schema
-	if f := s.mu.frozen; f != nil && !s.mu.frozenReady {
-		// Its mark was lost with the writes before it.
-		s.mu.queue = append(s.mu.queue, &write{mem: f, freeze: s.mu.active, done: make(chan struct{})})
-		signal(s.flushC)
+	if f := s.mu.frozen; f != nil {
+		if !s.mu.frozenReady {
+			// Its mark was lost with the writes before it.
+			s.mu.queue = append(s.mu.queue, &write{mem: f, freeze: s.mu.active, done: make(chan struct{})})
+		}
+		signal(s.flushC) // a flush that met the shard as it took no writes was given up
 	}
 	s.mu.readOnly, s.mu.healing, s.mu.lastErr = nil, false, ""
 	s.log.Info("shard takes writes again", "collection", s.name.Collection)
