@@ -136,7 +136,7 @@ func TestJobsInAFolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		one.shut(t)
 		if _, err := one.Jobs(t.Context()); !errors.Is(err, leaf.ErrClosed) {
 			t.Errorf("closed: %v", err)
@@ -171,7 +171,7 @@ func TestCallerLeaves(t *testing.T) {
 			t.Fatalf("%+v, %v", reply, err)
 		}
 		f.at(addr(2, 0)).setDown(false)
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		f.same("default", byID)
 	})
 }
@@ -237,13 +237,13 @@ func TestMoveIsTakenOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Minute)
+		<-time.After(5 * time.Minute)
 		if list, err := other.Jobs(t.Context()); err != nil || len(list) != 0 {
 			t.Fatalf("it has taken over: %+v, %v", list, err)
 		}
 		third := f.kept(three)
 		defer third.shut(t)
-		time.Sleep(2 * time.Minute)
+		<-time.After(2 * time.Minute)
 		taken, err := third.Jobs(t.Context())
 		if err != nil || len(taken) != 1 || taken[0].State != Running {
 			t.Fatalf("it has not taken over: %+v, %v", taken, err)
@@ -257,7 +257,7 @@ func TestMoveIsTakenOver(t *testing.T) {
 		}
 		_, err = other.StartRebalance(t.Context(), 2, 3)
 		wantProblem(t, err, api.JobConflict)
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if j, err := third.Job(t.Context(), taken[0].ID); err != nil || j.State != Failed {
 			t.Errorf("%+v, %v", j, err)
 		}
@@ -267,7 +267,7 @@ func TestMoveIsTakenOver(t *testing.T) {
 		if rec, err := other.await(t.Context(), asked); err != nil || rec.State != Done {
 			t.Fatalf("%+v, %v", rec, err)
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		f.same("default", byID)
 		if m := f.current(); m.Placed != 3 {
 			t.Errorf("placed over %d groups", m.Placed)

@@ -391,7 +391,7 @@ func TestPauseAndCancel(t *testing.T) {
 					t.Fatalf("%+v, %v", j, err)
 				}
 				close(release)
-				time.Sleep(time.Minute)
+				<-time.After(time.Minute)
 				if j, err := co.Job(ctx, id); err != nil || j.State != Paused {
 					t.Fatalf("%+v, %v", j, err)
 				}
@@ -513,7 +513,7 @@ func TestUnknownMove(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					time.Sleep(time.Minute / 2)
+					<-time.After(time.Minute / 2)
 					rec, err := co.await(t.Context(), id)
 					if err != nil || !rec.ended() || rec.State == Failed {
 						t.Fatalf("%+v, %v", rec, err)
@@ -651,14 +651,14 @@ func TestEveryMemberTakesTheMap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(30 * time.Second)
+		<-time.After(30 * time.Second)
 		if m := f.current(); m.Move != nil && m.Move.Phase != shardmap.Copying {
 			t.Errorf("the move is %+v", *m.Move)
 		}
 		if rec, err := co.await(t.Context(), id); err != nil || rec.ended() {
 			t.Fatalf("%+v, %v", rec, err)
 		}
-		time.Sleep(2 * time.Minute)
+		<-time.After(2 * time.Minute)
 		if rec, err := co.await(t.Context(), id); err != nil || rec.State != Done {
 			t.Fatalf("%+v, %v", rec, err)
 		}

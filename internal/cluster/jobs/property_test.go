@@ -61,9 +61,9 @@ func (tr *trial) rand(n int) int {
 
 // hook makes a model slow and faulty.
 func (tr *trial) hook(m *model, faults int) {
-	m.later = func() { time.Sleep(time.Duration(tr.rand(5000)) * time.Millisecond) }
+	m.later = func() { <-time.After(time.Duration(tr.rand(5000)) * time.Millisecond) }
 	m.setBefore(func(ctx context.Context, call string) {
-		time.Sleep(time.Duration(tr.rand(3000)) * time.Microsecond)
+		<-time.After(time.Duration(tr.rand(3000)) * time.Microsecond)
 	})
 	m.setFates(func(ctx context.Context, call string) fate {
 		tr.mu.Lock()
@@ -160,7 +160,7 @@ func (tr *trial) write(k int) {
 		if quiet {
 			return
 		}
-		time.Sleep(time.Duration(tr.rand(20)) * time.Millisecond)
+		<-time.After(time.Duration(tr.rand(20)) * time.Millisecond)
 		id := fmt.Sprintf("pkg/%d", 1+4*tr.rand(60)+k)
 		tr.mu.Lock()
 		f := tr.known[id]
@@ -278,7 +278,7 @@ func (tr *trial) crash(done <-chan struct{}) {
 		all := tr.all()
 		m := all[tr.rand(len(all))]
 		m.setDown(true)
-		time.Sleep(time.Duration(tr.rand(1500)) * time.Millisecond)
+		<-time.After(time.Duration(tr.rand(1500)) * time.Millisecond)
 		m.setDown(false)
 	}
 }
@@ -329,7 +329,7 @@ func (tr *trial) run(rule placement.Rule, from, to int, faults, kills, crashes i
 	for _, a := range tr.live {
 		a.end(tr.t)
 	}
-	time.Sleep(time.Minute) // what is late has come
+	<-time.After(time.Minute) // what is late has come
 	tr.check()
 }
 
@@ -351,7 +351,7 @@ func (tr *trial) move(to int) {
 			}
 			tr.t.Fatalf("seed %d: the move to %d groups does not end: %+v, %+v", tr.seed, to, b.find(id), tr.current().Move)
 		}
-		time.Sleep(200 * time.Millisecond)
+		<-time.After(200 * time.Millisecond)
 		m := tr.current()
 		if id == "" {
 			if got, err := tr.actor().StartRebalance(ctx, m.Placed, to); err == nil {

@@ -114,9 +114,9 @@ func TestRepairLooksTwice(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			time.Sleep(20 * time.Millisecond)
+			<-time.After(20 * time.Millisecond)
 			f.at(addr(0, 0)).put("default", doc("new", 1))
-			time.Sleep(50 * time.Millisecond)
+			<-time.After(50 * time.Millisecond)
 			f.at(addr(2, 0)).put("default", doc(old, 2))
 		}()
 		reply, err := co.Repair(t.Context())
@@ -220,7 +220,7 @@ func TestBackground(t *testing.T) {
 		defer one.shut(t)
 		two := f.coordinator(Options{RepairEvery: time.Minute})
 		defer two.shut(t)
-		time.Sleep(3 * time.Minute)
+		<-time.After(3 * time.Minute)
 		f.same("default", byID)
 		if n := one.count.copied.Load() + two.count.copied.Load(); n != 20 {
 			t.Errorf("%d copied", n)
@@ -229,7 +229,7 @@ func TestBackground(t *testing.T) {
 			t.Errorf("%d removed", n)
 		}
 		f.at(addr(2, 0)).wipe()
-		time.Sleep(5 * time.Minute)
+		<-time.After(5 * time.Minute)
 		f.same("default", byID)
 		if n := one.count.held.Load() + two.count.held.Load(); n != 0 {
 			t.Errorf("%d held back", n)
@@ -238,7 +238,7 @@ func TestBackground(t *testing.T) {
 		for id := range kept { // it lost them, and does not know
 			f.at(addr(2, 0)).remove("default", id)
 		}
-		time.Sleep(5 * time.Minute)
+		<-time.After(5 * time.Minute)
 		if !maps.Equal(kept, f.at(addr(2, 1)).docs("default")) {
 			t.Error("documents were deleted because a primary lost them")
 		}
@@ -255,7 +255,7 @@ func TestBackgroundYields(t *testing.T) {
 		f.at(addr(0, 1)).wipe()
 		one := f.coordinator(Options{RepairEvery: time.Minute, DocsPerSec: 1})
 		defer one.shut(t)
-		time.Sleep(80 * time.Second)
+		<-time.After(80 * time.Second)
 		b, _, err := one.ledger.read(t.Context())
 		if err != nil || b.Lease == nil {
 			t.Fatalf("no comparison is under way: %+v, %v", b, err)
@@ -266,7 +266,7 @@ func TestBackgroundYields(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Second) // until it has heard of it, and the lease is free
+		<-time.After(20 * time.Second) // until it has heard of it, and the lease is free
 		if j, err := two.Job(t.Context(), id); err != nil || j.State != Done {
 			t.Errorf("%+v, %v", j, err)
 		}
@@ -280,7 +280,7 @@ func TestBackgroundYieldsAtOnce(t *testing.T) {
 		f.at(addr(0, 1)).wipe()
 		co := f.coordinator(Options{RepairEvery: time.Minute, DocsPerSec: 1})
 		defer co.shut(t)
-		time.Sleep(80 * time.Second)
+		<-time.After(80 * time.Second)
 		b, _, err := co.ledger.read(t.Context())
 		if err != nil || b.Lease == nil {
 			t.Fatalf("no comparison is under way: %+v, %v", b, err)
@@ -336,12 +336,12 @@ func TestReplay(t *testing.T) {
 			if _, err := q.Add(away, "default", ids); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(5 * time.Second)
+			<-time.After(5 * time.Second)
 			if !co.Behind(away) || co.Behind(other) {
 				t.Errorf("behind: %s %v, %s %v", away, co.Behind(away), other, co.Behind(other))
 			}
 			m.setDown(false)
-			time.Sleep(40 * time.Second)
+			<-time.After(40 * time.Second)
 			if co.Behind(away) {
 				t.Errorf("%s is behind yet", away)
 			}
@@ -350,7 +350,7 @@ func TestReplay(t *testing.T) {
 		if _, err := q.Add("elsewhere", "default", []string{"x"}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(3 * time.Second)
+		<-time.After(3 * time.Second)
 		if p := q.Pending(); len(p) != 0 {
 			t.Errorf("what a member that left has missed is kept: %+v", p)
 		}
@@ -390,7 +390,7 @@ func TestReplayOfAll(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if p := q.Pending(); len(p) != 0 {
 			t.Errorf("%+v", p)
 		}
