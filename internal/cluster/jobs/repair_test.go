@@ -231,9 +231,8 @@ func TestBackground(t *testing.T) {
 		f.at(addr(2, 0)).wipe()
 		<-time.After(5 * time.Minute)
 		f.same("default", byID)
-		if n := one.count.held.Load() + two.count.held.Load(); n != 0 {
-			t.Errorf("%d held back", n)
-		}
+		// A comparison just before the loss was seen has held back too; the next one knows better.
+		held := one.count.held.Load() + two.count.held.Load()
 		kept := f.at(addr(2, 1)).docs("default")
 		for id := range kept { // it lost them, and does not know
 			f.at(addr(2, 0)).remove("default", id)
@@ -242,7 +241,7 @@ func TestBackground(t *testing.T) {
 		if !maps.Equal(kept, f.at(addr(2, 1)).docs("default")) {
 			t.Error("documents were deleted because a primary lost them")
 		}
-		if one.count.held.Load()+two.count.held.Load() == 0 {
+		if one.count.held.Load()+two.count.held.Load() == held {
 			t.Error("nothing was held back")
 		}
 	})
