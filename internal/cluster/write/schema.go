@@ -301,7 +301,8 @@ func (ix *index) ask(ctx context.Context, to []target, grace time.Duration) []an
 }
 
 // survey asks members for the index and keeps what they say: the schema of the first that has it, with the fields that only others have.
-// Nothing is absent before one member has said so and none has said otherwise. It needs the turn.
+// Nothing is absent before one member of the first group has said so and none has said otherwise: every index is made there first, while
+// a group that was added has none. It needs the turn.
 func (ix *index) survey(ctx context.Context, to []target, grace time.Duration) (*typing, error) {
 	began := time.Now()
 	list := ix.ask(ctx, to, grace)
@@ -312,7 +313,7 @@ func (ix *index) survey(ctx context.Context, to []target, grace time.Duration) (
 		a := &list[i]
 		switch {
 		case a.absent:
-			absent = true
+			absent = absent || a.group == 0
 		case a.err != nil:
 			errs = append(errs, fmt.Errorf("ask %s: %w", a.Addr, a.err))
 		case sum == nil:

@@ -232,6 +232,32 @@ func TestFieldsNeedTheFirstGroup(t *testing.T) {
 }
 
 // TestRacedTypesEndAsOne lets two coordinators bring a field of one name in different types, again and again.
+// A group that was added has no index yet, and does not speak for the first one while that cannot be reached.
+func TestAnAddedGroupDoesNotSayThatThereIsNoIndex(t *testing.T) {
+	c := newCluster(t, 2)
+	w := c.writer(Options{Limits: Limits{SchemaAge: time.Nanosecond}})
+	put(t, w, `{"id":"a","n":1}`)
+	c.models["1/0"] = newModel("1/0")
+	next, err := c.State().Map.AddGroup("1/0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.setMap(next, c.all()...)
+	for _, m := range c.group(0) {
+		m.fates = func(string) fate { return gone }
+	}
+	for _, fresh := range []bool{false, true} {
+		if sch, err := c.writer(Options{}).Schema(t.Context(), "x", fresh); !hasCode(err, api.GroupUnavailable) {
+			t.Errorf("where nothing is known yet: %v, %v", sch, err)
+		}
+		if sch, err := w.Schema(t.Context(), "x", fresh); fresh && !hasCode(err, api.GroupUnavailable) || !fresh && err != nil {
+			t.Errorf("fresh %t: %v, %v", fresh, sch, err)
+		}
+	}
+	_, err = w.Index(t.Context(), &leaf.IndexRequest{Index: "y", Body: []byte(`{"id":"a"}`)})
+	problemOf(t, err, api.GroupUnavailable)
+}
+
 func TestRacedTypesEndAsOne(t *testing.T) {
 	c := newCluster(t, 2, 2)
 	writers := []*Writer{c.writer(Options{}), c.writer(Options{})}
