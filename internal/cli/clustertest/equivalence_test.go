@@ -20,7 +20,7 @@ import (
 	"github.com/weft-search/weft/internal/topology/placement"
 )
 
-var queriesFlag = flag.Int("equivalence.queries", 0, "queries of each cluster in the test of equivalence; 0: 400, or 60 with -short")
+var queriesFlag = flag.Int("equivalence.queries", 0, "queries of each cluster in the test of equivalence; 0: 400, or 60 with -short or the race detector")
 
 // schemaOfCorpus declares everything that a search can use.
 const schemaOfCorpus = `index docs {
@@ -540,15 +540,17 @@ func TestAClusterAnswersLikeOneNode(t *testing.T) {
 	if err != nil {
 		t.Skipf("no source of the standard library: %v", err)
 	}
-	if len(docs) > 6000 {
-		docs = docs[:6000]
+	most := 6000
+	if raced {
+		most = 2500
 	}
+	docs = docs[:min(len(docs), most)]
 	one := single(t)
 	fill(one, docs)
 	n := *queriesFlag
 	if n == 0 {
 		n = 400
-		if testing.Short() {
+		if testing.Short() || raced {
 			n = 60
 		}
 	}
