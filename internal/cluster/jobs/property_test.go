@@ -402,7 +402,7 @@ func (tr *trial) check() {
 // seen every document that it had to see exactly once at all times.
 func TestMoveUnderFire(t *testing.T) {
 	seeds := 40
-	if testing.Short() {
+	if testing.Short() || raced {
 		seeds = 9
 	}
 	var reads, acked, unsure, retries int

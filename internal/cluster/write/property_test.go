@@ -169,7 +169,7 @@ func (m *model) jitter(seed uint64, most time.Duration) {
 }
 
 func rounds(t *testing.T, short, long int) int {
-	if testing.Short() {
+	if testing.Short() || raced {
 		return short
 	}
 	return long

@@ -1,0 +1,6 @@
+//go:build !race
+
+package write
+
+// raced says that the tests run with the race detector, ten times slower: they take fewer rounds then.
+const raced = false
