@@ -52,6 +52,10 @@ func (b *bench) singles(ctx context.Context) (err error) {
 		n := b.writes
 		if round == 0 {
 			n = min(n, 100) // to warm up
+		} else if round == 1 {
+			if err := b.flip(systems); err != nil {
+				return err
+			}
 		}
 		for i := range systems {
 			s := systems[(i+round)%len(systems)]
@@ -75,6 +79,9 @@ func (b *bench) singles(ctx context.Context) (err error) {
 			}
 		}
 		next += n
+	}
+	if err := b.flip(systems); err != nil {
+		return err
 	}
 	alone, pair, err := b.syncs()
 	if err != nil {

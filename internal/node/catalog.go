@@ -67,6 +67,8 @@ type index struct {
 	instance  uint64   // drawn for each opening; see leaf.Snapshot
 	analyzers atomic.Pointer[analyzerSet]
 
+	made bool // by this process
+
 	users sync.WaitGroup // calls that use eng; added to under catalog.mu only, while the index is in byName
 }
 
@@ -79,6 +81,9 @@ type catalog struct {
 
 	found    []*index // the indexes of catalog.json at start, for openAll alone
 	unlisted []string // folders below indexes/ that no entry had at start, ascending; not changed afterwards
+
+	// disturbed is when documents were deleted last, or were to be, of an index that is not there or went with it.
+	disturbed atomic.Pointer[time.Time]
 
 	mu struct {
 		sync.Mutex
@@ -171,7 +176,9 @@ func (c *catalog) open(ctx context.Context, i *index) {
 	if err != nil {
 		i.err = fmt.Errorf("read schema of index %q in the catalog: %w", i.entry.Name, err)
 	} else {
-		i.eng, i.err = n.openEngine(ctx, n.shardConfig(i.entry, sch))
+		cfg := n.shardConfig(i.entry, sch)
+		cfg.Disturbed = !i.made || c.disturbedLately()
+		i.eng, i.err = n.openEngine(ctx, cfg)
 	}
 	if i.err != nil {
 		i.eng = nil
@@ -179,6 +186,19 @@ func (c *catalog) open(ctx context.Context, i *index) {
 		return
 	}
 	n.log.Info("index open", "index", i.entry.Name, "docs", i.eng.Stats().Docs)
+}
+
+// disturb notes that documents were deleted, or were to be, of an index that is not there. An index that is made behind that is not one of
+// which nothing was ever deleted; see shard.OpResult.Fresh.
+func (c *catalog) disturb() {
+	now := time.Now()
+	c.disturbed.Store(&now)
+}
+
+// disturbedLately tells whether that was while writes of then may still be under way.
+func (c *catalog) disturbedLately() bool {
+	at := c.disturbed.Load()
+	return at != nil && time.Since(*at) < shard.Undisturbed
 }
 
 // list returns the indexes by name.
@@ -307,6 +327,7 @@ func (c *catalog) announce(name string, sch *schema.Schema) (*index, error) {
 		return nil, errIndexFull
 	}
 	i := c.newIndex(catalogEntry{Name: name, Dir: newUUID(), Schema: body, Created: time.Now().UTC().Truncate(time.Second)})
+	i.made = true
 	if err := c.write(func(byName map[string]catalogEntry) { byName[name] = i.entry }, nil); err != nil {
 		i.cancel(err)
 		return nil, err
@@ -329,6 +350,7 @@ func (c *catalog) withdraw(i *index) error {
 // remove deletes the named index: out of the catalog first, then, when no call uses it any more, closed and removed from disk.
 // Calls that use it end with errDropped.
 func (c *catalog) remove(ctx context.Context, name string) error {
+	c.disturb()
 	c.mu.Lock()
 	i := c.mu.byName[name]
 	c.mu.Unlock()

@@ -104,6 +104,7 @@ type dataDir struct {
 	fs   vfs.FS
 	path string
 	lock io.Closer
+	made bool // by this process
 }
 
 // openDataDir makes the folder if needed, locks it and reads or creates its identity. Every error is a *DataDirError.
@@ -161,6 +162,7 @@ func (d *dataDir) identity() (identity, error) {
 		return identity{}, err
 	}
 	id = identity{ID: newUUID(), Created: time.Now().UTC().Truncate(time.Second)}
+	d.made = true
 	return id, d.writeSealed(identityFile, id)
 }
 

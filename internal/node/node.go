@@ -113,6 +113,9 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.catalog.node = n
+	if !dir.made {
+		n.catalog.disturb() // what an earlier process did is not known
+	}
 	n.memtables.node = n
 	n.front = front.New(front.Config{
 		Routes: n.routes(), Log: n.log, Metrics: cfg.Metrics, LameDuck: cfg.LameDuck, Problem: n.problem,

@@ -73,7 +73,8 @@ func (l *shardLeaf) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.In
 		if prob != nil {
 			return nil, prob
 		}
-		return &leaf.IndexReply{Meta: c.metaAfter(after), WriteReply: *reply}, nil
+		reply.Meta = c.metaAfter(after)
+		return reply, nil
 	})
 }
 

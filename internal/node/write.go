@@ -70,7 +70,7 @@ func (n *Node) enterWrite(ctx context.Context, bytes int) (leave func(), err err
 }
 
 // writeDocument writes one document to the named index, which it makes if it is not there. after is the index with the document.
-func (n *Node) writeDocument(ctx context.Context, name string, body []byte) (reply *api.WriteReply, after leaf.Snapshot, prob *api.Problem) {
+func (n *Node) writeDocument(ctx context.Context, name string, body []byte) (reply *leaf.IndexReply, after leaf.Snapshot, prob *api.Problem) {
 	w := &writer{node: n, name: name}
 	defer w.release()
 	if err := w.find(ctx); err != nil {
@@ -97,7 +97,8 @@ func (n *Node) writeDocument(ctx context.Context, name string, body []byte) (rep
 		return nil, after, it.fail
 	}
 	n.documents.indexed.Inc()
-	return &api.WriteReply{OK: true, ID: it.key, Members: oneMember(), Inferred: w.inferred}, w.lease.state(), nil
+	reply = &leaf.IndexReply{WriteReply: api.WriteReply{OK: true, ID: it.key, Members: oneMember(), Inferred: w.inferred}, Fresh: w.fresh}
+	return reply, w.lease.state(), nil
 }
 
 func (n *Node) deleteDocument(c *front.Call) *api.Problem {
@@ -125,6 +126,11 @@ func (n *Node) deleteDocument(c *front.Call) *api.Problem {
 // deleteDocuments deletes documents as one batch and counts those that were there. after is the index without them.
 func (n *Node) deleteDocuments(ctx context.Context, name string, ids []string) (deleted int, after leaf.Snapshot, err error) {
 	l, err := n.catalog.use(ctx, name)
+	if errors.Is(err, errNoIndex) {
+		// The index may be made at this moment. Either it is there now, or whoever makes it finds it disturbed.
+		n.catalog.disturb()
+		l, err = n.catalog.use(ctx, name)
+	}
 	if err != nil {
 		return 0, after, err
 	}
@@ -241,6 +247,7 @@ type writer struct {
 	parser   *jsondoc.Parser
 	pending  []jsondoc.Inference // not in the index yet
 	inferred []api.InferredField // all that this request brought
+	fresh    bool                // see leaf.IndexReply, of the last operation
 }
 
 // find takes the index if it is there; else documents are typed as for an index that infers its fields.
@@ -412,6 +419,7 @@ func (w *writer) applyTyped(ctx context.Context, b *batch) error {
 		return err
 	}
 	for k, r := range res {
+		w.fresh = r.Fresh
 		if r.Err != nil {
 			it := &b.items[b.at[k]]
 			if errors.Is(r.Err, shard.ErrChanged) {

@@ -67,6 +67,8 @@ type Config struct {
 	QuickOpen bool
 	// NoFlushOnClose leaves the memtable in the log.
 	NoFlushOnClose bool
+	// Disturbed is for a shard that may take the place of another: for the time of Undisturbed none of its operations is Fresh.
+	Disturbed bool
 	// NoBackground turns off flushing and merging by themselves; Flush and Merge still work.
 	NoBackground bool
 	// Clock returns a candidate commit timestamp; the shard raises it above all it has used. Nil: microseconds since the epoch.

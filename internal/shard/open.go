@@ -92,6 +92,9 @@ func Open(ctx context.Context, cfg Config) (_ *Shard, err error) {
 	if err := s.replay(ctx); err != nil {
 		return nil, err
 	}
+	if s.writeMu.lastTS > 0 || cfg.Disturbed {
+		s.writeMu.deleted = time.Now()
+	}
 	s.start()
 	return s, nil
 }

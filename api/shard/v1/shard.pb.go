@@ -4158,6 +4158,7 @@ type IndexReply struct {
 	Id            []byte                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	Members       *Members               `protobuf:"bytes,4,opt,name=members,proto3" json:"members,omitempty"`
 	Inferred      []*InferredField       `protobuf:"bytes,5,rep,name=inferred,proto3" json:"inferred,omitempty"` // fields that the document added to the index
+	Fresh         bool                   `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`      // no document had the id, and none was deleted from the index for longer than a write is under way
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4225,6 +4226,13 @@ func (x *IndexReply) GetInferred() []*InferredField {
 		return x.Inferred
 	}
 	return nil
+}
+
+func (x *IndexReply) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
 }
 
 // Members is who applied a write.
@@ -6871,14 +6879,15 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\fIndexRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x12\n" +
 	"\x04body\x18\x02 \x01(\fR\x04body\x12'\n" +
-	"\x04view\x18\x03 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\"\xc1\x01\n" +
+	"\x04view\x18\x03 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\"\xd7\x01\n" +
 	"\n" +
 	"IndexReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x0e\n" +
 	"\x02ok\x18\x02 \x01(\bR\x02ok\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\fR\x02id\x120\n" +
 	"\amembers\x18\x04 \x01(\v2\x16.weft.shard.v1.MembersR\amembers\x128\n" +
-	"\binferred\x18\x05 \x03(\v2\x1c.weft.shard.v1.InferredFieldR\binferred\"Z\n" +
+	"\binferred\x18\x05 \x03(\v2\x1c.weft.shard.v1.InferredFieldR\binferred\x12\x14\n" +
+	"\x05fresh\x18\x06 \x01(\bR\x05fresh\"Z\n" +
 	"\aMembers\x12\x0e\n" +
 	"\x02ok\x18\x01 \x01(\x03R\x02ok\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x03R\x05total\x12)\n" +

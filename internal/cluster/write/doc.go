@@ -13,6 +13,10 @@
 // document are compared, and where they differ the members are made equal to the first of them with a compare and swap. Whoever of the
 // writers is last finds all of it settled, or settles it, before its caller hears that the write is in.
 //
+// A write is not compared where every member calls it fresh: nothing had its id, and nothing was deleted there for far longer than a write
+// is under way. Then no other write of the id came before it at any member while it was under way: what is under way beside it comes
+// behind it at all of them, and so does not cross it. Among those others each is compared, or was not crossed either.
+//
 // # Schemas
 //
 // An index has one schema over all members. The Writer takes documents apart itself, against that schema; new fields go to the first

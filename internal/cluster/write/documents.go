@@ -122,8 +122,10 @@ func (d *writing) finish(ctx context.Context, st *members.State, list, in []got[
 			d.w.hint(list[i].Addr, d.ix.name, ids)
 		}
 	}
-	if err := d.w.settleAt(ctx, st, d.ix, d.ty, ids, where(in), &a); err != nil {
-		return nil, err
+	if !uncrossed(in) {
+		if err := d.w.settleAt(ctx, st, d.ix, d.ty, ids, where(in), &a); err != nil {
+			return nil, err
+		}
 	}
 	d.watch.lap(StageSettle)
 	if err := a.left(ctx, "Index"); err != nil {
@@ -132,6 +134,13 @@ func (d *writing) finish(ctx context.Context, st *members.State, list, in []got[
 	reply := &leaf.IndexReply{Meta: leaf.Meta{Snapshot: in[0].reply.Snapshot, Timings: d.watch.laps, Below: a.below()}}
 	reply.WriteReply = api.WriteReply{OK: !a.failed(), ID: d.key, Members: a.members(), Inferred: d.inferred}
 	return reply, nil
+}
+
+// uncrossed tells whether a write cannot have crossed with another: at every member nothing had been there for longer than writes are under
+// way. So whatever else is written to the id comes behind it at all of them, or was there long before at none, and whoever wrote that
+// compares the members in turn.
+func uncrossed(in []got[leaf.IndexReply]) bool {
+	return !slices.ContainsFunc(in, func(g got[leaf.IndexReply]) bool { return !g.reply.Fresh })
 }
 
 // settleAt settles documents at the members that have taken them, and adds to the account which are not equal.

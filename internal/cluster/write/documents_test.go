@@ -196,11 +196,14 @@ func TestWhatIsWrongWithADocumentIsSaidHere(t *testing.T) {
 
 // TestCrossingWritersAreSettled makes two writers cross: each is the last at one of two members.
 func TestCrossingWritersAreSettled(t *testing.T) {
-	for _, second := range []string{`{"id":"a","n":2}`, ""} {
-		t.Run("with "+second, func(t *testing.T) {
+	for i, second := range []string{`{"id":"a","n":2}`, "", `{"id":"a","n":2}`, ""} {
+		isNew := i > 1
+		t.Run(fmt.Sprintf("with %s, new: %t", second, isNew), func(t *testing.T) {
 			c := newCluster(t, 2)
 			one, two := c.writer(Options{}), c.writer(Options{})
-			put(t, one, `{"id":"a","n":0}`)
+			if !isNew {
+				put(t, one, `{"id":"a","n":0}`)
+			}
 			put(t, two, `{"id":"other","n":0}`)
 			// The first writer waits at 0/1 until the second one has written there, the second at 0/0 for the first.
 			atFirst, atSecond := make(chan struct{}), make(chan struct{})
@@ -263,9 +266,81 @@ func TestCrossingWritersAreSettled(t *testing.T) {
 	}
 }
 
+// TestWhenMembersAreCompared counts the comparisons behind writes that cross with nothing.
+func TestWhenMembersAreCompared(t *testing.T) {
+	c := newCluster(t, 3)
+	w := c.writer(Options{})
+	m := c.models["0/1"]
+	step := func(what string, compared bool, run func()) {
+		t.Helper()
+		before := m.called("Sums")
+		run()
+		if got := m.called("Sums") > before; got != compared {
+			t.Errorf("%s: compared: %t", what, got)
+		}
+	}
+	step("a new document", false, func() { put(t, w, `{"id":"a"}`) })
+	step("another", false, func() { put(t, w, `{"id":"b"}`) })
+	step("one that is there", true, func() { put(t, w, `{"id":"a","n":1}`) })
+	m.mu.Lock()
+	m.indexes["x"].docs["c"] = `{"id":"c"}`
+	m.mu.Unlock()
+	step("one that one member has", true, func() { put(t, w, `{"id":"c","n":1}`) })
+	step("a delete of nothing", true, func() {
+		if _, err := w.Delete(t.Context(), "x", "nosuch"); err != nil {
+			t.Error(err)
+		}
+	})
+	step("a new document behind a delete", true, func() { put(t, w, `{"id":"d"}`) })
+}
+
+// TestADeleteCrossesTheFirstWriteOfAnIndex deletes a document at the first member behind the write, and at the second before the index is
+// there.
+func TestADeleteCrossesTheFirstWriteOfAnIndex(t *testing.T) {
+	c := newCluster(t, 2)
+	one, two := c.writer(Options{}), c.writer(Options{})
+	m := c.group(0)
+	written, deleted, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	hook := func(name string, fn func()) func(context.Context, string) {
+		return func(_ context.Context, call string) {
+			if call == name {
+				fn()
+			}
+		}
+	}
+	m[0].after = hook("Index", func() { close(written) })
+	m[0].before = hook("DeleteMany", func() { <-written })
+	m[1].after = hook("DeleteMany", func() { close(deleted) })
+	m[1].before = func(_ context.Context, call string) {
+		switch call {
+		case "PutIndex":
+			<-deleted
+		case "Index":
+			<-over
+		}
+	}
+	done := make(chan error)
+	go func() {
+		_, err := two.Delete(t.Context(), "x", "a")
+		close(over)
+		done <- err
+	}()
+	reply, err := one.Index(t.Context(), &leaf.IndexRequest{Index: "x", Body: []byte(`{"id":"a"}`)})
+	if err != nil || !reply.OK {
+		t.Errorf("%+v, %v", reply, err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if wrong := c.same("x"); wrong != "" {
+		t.Error(wrong)
+	}
+}
+
 // TestMembersThatCannotBeComparedAreNamed lets the comparison fail after the write.
 func TestMembersThatCannotBeComparedAreNamed(t *testing.T) {
 	c, hints := newCluster(t, 3), &hintBook{}
+	c.disturb()
 	w := c.writer(Options{Hints: hints})
 	put(t, w, `{"id":"a"}`)
 	c.models["0/1"].during("Sums", gone, 1)
@@ -317,7 +392,7 @@ func TestAWriteThatIsRefusedUnderANewerMapMayBeIn(t *testing.T) {
 	} {
 		for _, then := range []fate{refuse, busy, full, gone} {
 			t.Run(call+" "+then.String(), func(t *testing.T) {
-				c := newCluster(t, 2, 1)
+				c := newCluster(t, 2)
 				w, err := New(&frozen{c: c}, Options{Limits: Limits{BulkStall: time.Millisecond}})
 				if err != nil {
 					t.Fatal(err)
@@ -614,6 +689,7 @@ func TestTheEndOfACall(t *testing.T) {
 // TestSettlingGoesOnWithoutItsCaller ends the caller between the repair of a member and the look at what came of it.
 func TestSettlingGoesOnWithoutItsCaller(t *testing.T) {
 	c, hints := newCluster(t, 2), &hintBook{}
+	c.disturb()
 	w, err := New(c, Options{Hints: hints})
 	if err != nil {
 		t.Fatal(err)

@@ -49,7 +49,10 @@ type got[R any] struct {
 func each(n int, fn func(i int)) {
 	var wg sync.WaitGroup
 	for i := 1; i < n; i++ {
-		wg.Go(func() { fn(i) })
+		wg.Go(func() {
+			serve.Deepen()
+			fn(i)
+		})
 	}
 	if n > 0 {
 		fn(0) // the caller has nothing else to do

@@ -49,6 +49,8 @@ type held struct {
 	schema *schema.Schema
 	docs   map[string]string // id → source without white space
 	loads  map[string]api.BulkReply
+	// deleted says that a document was, or was to be; time does not pass in a model.
+	deleted bool
 }
 
 // model is a member that holds its documents in maps.
@@ -66,6 +68,7 @@ type model struct {
 	mu      sync.Mutex
 	epoch   uint64
 	indexes map[string]*held
+	deleted bool // something was, or was to be, of an index that is not there
 	calls   map[string]int
 	puts    map[string]int // writes of each document
 }
@@ -148,7 +151,7 @@ func (h *held) typed(body []byte) (key, source string, inferred []api.InferredFi
 func (m *model) made(name string) *held {
 	h := m.indexes[name]
 	if h == nil {
-		h = &held{schema: schema.NewDynamic(name), docs: map[string]string{}, loads: map[string]api.BulkReply{}}
+		h = &held{schema: schema.NewDynamic(name), docs: map[string]string{}, loads: map[string]api.BulkReply{}, deleted: m.deleted}
 		m.indexes[name] = h
 	}
 	return h
@@ -196,6 +199,7 @@ func (m *model) PutIndex(ctx context.Context, req *leaf.PutIndexRequest) (*leaf.
 
 func (m *model) DropIndex(ctx context.Context, req *leaf.DropIndexRequest) (*leaf.DropIndexReply, error) {
 	return do(ctx, m, "DropIndex", req.Epoch, true, func() (*leaf.DropIndexReply, error) {
+		m.deleted = true
 		h := m.indexes[req.Index]
 		if h == nil {
 			return nil, noIndex(req.Index)
@@ -215,9 +219,11 @@ func (m *model) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.IndexR
 			prob.Line = 1
 			return nil, prob
 		}
+		_, exists := h.docs[key]
 		h.docs[key] = source
 		m.puts[key]++
-		return &leaf.IndexReply{WriteReply: api.WriteReply{OK: true, ID: key, Members: api.Members{OK: 1, Total: 1}, Inferred: inferred}}, nil
+		reply := api.WriteReply{OK: true, ID: key, Members: api.Members{OK: 1, Total: 1}, Inferred: inferred}
+		return &leaf.IndexReply{WriteReply: reply, Fresh: !exists && !h.deleted}, nil
 	})
 }
 
@@ -225,10 +231,12 @@ func (m *model) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (*leaf.
 	return do(ctx, m, "DeleteMany", req.Epoch, true, func() (*leaf.DeleteReply, error) {
 		h := m.indexes[req.Index]
 		if h == nil {
+			m.deleted = true
 			return nil, noIndex(req.Index)
 		}
 		reply := &leaf.DeleteReply{}
 		for _, id := range req.IDs {
+			h.deleted = true
 			if _, ok := h.docs[id]; ok {
 				delete(h.docs, id)
 				reply.Deleted++
@@ -343,6 +351,7 @@ func (m *model) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.SyncRepl
 				continue
 			}
 			if it.Body == nil {
+				h.deleted = true
 				delete(h.docs, it.ID)
 				reply.Applied[i], reply.Sums[i] = true, leaf.Sum{}
 				continue
@@ -451,6 +460,15 @@ func newCluster(t testing.TB, sizes ...int) *cluster {
 	}
 	c.setMap(first)
 	return c
+}
+
+// disturb lets no write be taken for one that cannot have crossed.
+func (c *cluster) disturb() {
+	for _, m := range c.models {
+		m.mu.Lock()
+		m.deleted = true
+		m.mu.Unlock()
+	}
 }
 
 // setMap puts a map in force here, and at members it is given to.

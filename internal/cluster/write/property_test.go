@@ -74,6 +74,7 @@ type storm struct {
 	writers []*Writer
 	hints   *hintBook
 	ids     int
+	keeps   bool // nothing is deleted
 }
 
 // act makes one random write, or a load of several.
@@ -81,7 +82,11 @@ func (s *storm) act(ctx context.Context, r *rand.Rand, who, n int) error {
 	w := s.writers[r.IntN(len(s.writers))]
 	id := fmt.Sprint("d", r.IntN(s.ids))
 	doc := func(k int) string { return fmt.Sprintf(`{"id":"%s","n":%d}`, id, (who*1000+n)*100+k) }
-	switch r.IntN(8) {
+	what := r.IntN(8)
+	if s.keeps {
+		what = 1 + what%7
+	}
+	switch what {
 	case 0:
 		a := s.h.begin(id, "")
 		reply, err := w.Delete(ctx, "x", id)
@@ -182,6 +187,9 @@ func TestMembersEndEqual(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t, 3, 2)
 			s := &storm{c: c, h: &history{}, hints: &hintBook{}, ids: 1 + int(seed%6)}
+			if seed%2 == 1 {
+				s.keeps, s.ids = true, 40 // most of them are new
+			}
 			for range 2 {
 				w := c.writer(Options{Hints: s.hints})
 				w.chunkDocs = 2
@@ -210,6 +218,67 @@ func TestMembersEndEqual(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNewDocumentsEndEqual lets two or three writers cross at one document that is not there, with deletes among them.
+func TestNewDocumentsEndEqual(t *testing.T) {
+	compared, not := 0, 0
+	for seed := range uint64(rounds(t, 300, 3000)) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, 2+int(seed%2))
+			var writers []*Writer
+			for range 2 {
+				writers = append(writers, c.writer(Options{}))
+			}
+			if seed%3 > 0 {
+				put(t, writers[0], `{"id":"first","n":0}`) // else the index is not there either
+			}
+			for i, m := range c.all() {
+				m.jitter(seed*100+uint64(i), time.Millisecond)
+			}
+			r := rand.New(rand.NewPCG(seed, 9))
+			var wg sync.WaitGroup
+			for n := range 2 + r.IntN(2) {
+				w, deletes, later := writers[n%2], n > 0 && r.IntN(2) == 0, time.Duration(r.Int64N(int64(2*time.Millisecond)))
+				wg.Go(func() {
+					<-time.After(later)
+					var err error
+					if deletes {
+						if _, err = w.Delete(t.Context(), "x", "a"); hasCode(err, api.IndexNotFound) {
+							err = nil
+						}
+					} else {
+						_, err = w.Index(t.Context(), &leaf.IndexRequest{Index: "x", Body: fmt.Appendf(nil, `{"id":"a","n":%d}`, n+1)})
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			if wrong := c.same("x"); wrong != "" {
+				t.Errorf("seed %d: %s", seed, wrong)
+			}
+			puts, sums := 0, 0
+			for _, m := range c.all() {
+				puts, sums = puts+m.called("Index"), sums+m.called("Sums")
+			}
+			if sums > 0 {
+				compared++
+			}
+			if puts > sums {
+				not++
+			}
+			for _, w := range writers {
+				if err := w.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	if compared == 0 || not == 0 {
+		t.Errorf("in %d cases members were compared, in %d not always", compared, not)
 	}
 }
 

@@ -106,7 +106,11 @@ func appendDeleteOne(b []byte, r *leaf.DeleteReply) []byte {
 // appendIndexReply appends the reply to a write of one document, which is that of HTTP.
 func appendIndexReply(b []byte, r *leaf.IndexReply) []byte {
 	b = r.WriteReply.AppendJSON(b)
-	return append(appendMeta(b[:len(b)-1], &r.Meta), '}')
+	b = b[:len(b)-1]
+	if r.Fresh {
+		b = append(b, `,"fresh":true`...)
+	}
+	return append(appendMeta(b, &r.Meta), '}')
 }
 
 // maxAddresses bounds the addresses in a reply.
@@ -160,6 +164,8 @@ func readIndexReply(b []byte) (*leaf.IndexReply, *api.Problem, error) {
 			out.ID = s.str()
 		case "inferred":
 			out.Inferred = s.inferred()
+		case "fresh":
+			out.Fresh = s.bool()
 		default:
 			return s.membersMember(name, &out.Members) || s.meta(name, &out.Meta)
 		}

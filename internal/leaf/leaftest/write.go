@@ -39,7 +39,7 @@ func testWrites(t *testing.T, e Env) {
 		if d := cmp.Diff(want, got, written); d != "" {
 			t.Errorf("%s: −in process +over the wire\n%s", doc, d)
 		}
-		if !got.OK || i == 0 && len(got.Inferred) == 0 || got.Snapshot.Instance == 0 || got.Snapshot.Version == 0 {
+		if !got.OK || got.Fresh != (i != 2) || i == 0 && len(got.Inferred) == 0 || got.Snapshot.Instance == 0 || got.Snapshot.Version == 0 {
 			t.Errorf("%s: %+v", doc, got)
 		}
 		checkMeta(t, "index", got)

@@ -395,14 +395,14 @@ func unpackInferred(list []*pb.InferredField) []api.InferredField {
 }
 
 func packIndexReply(r *leaf.IndexReply) *pb.IndexReply {
-	return &pb.IndexReply{Meta: packMeta(&r.Meta), Ok: r.OK, Id: []byte(r.ID), Members: packMembers(&r.Members), Inferred: packInferred(r.Inferred)}
+	return &pb.IndexReply{Meta: packMeta(&r.Meta), Ok: r.OK, Id: []byte(r.ID), Members: packMembers(&r.Members), Inferred: packInferred(r.Inferred), Fresh: r.Fresh}
 }
 
 func unpackIndexReply(m *pb.IndexReply) (*leaf.IndexReply, error) {
 	meta, err := unpackMeta(m.Meta)
 	return &leaf.IndexReply{Meta: meta, WriteReply: api.WriteReply{
 		OK: m.Ok, ID: string(m.Id), Members: unpackMembers(m.Members), Inferred: unpackInferred(m.Inferred),
-	}}, err
+	}, Fresh: m.Fresh}, err
 }
 
 func packBulkReply(r *leaf.BulkReply) *pb.BulkReply {

@@ -1,0 +1,57 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/leaf"
+)
+
+// TestFreshDocuments follows what a node says of documents that it had not, over deletes, indexes that go and come, and its own end.
+func TestFreshDocuments(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	s := newServer(t, Config{DataDir: dir})
+	n := 0
+	fresh := func(what, index string, want bool) {
+		t.Helper()
+		n++
+		reply, err := s.node.Leaf().Index(ctx, &leaf.IndexRequest{Index: index, Body: fmt.Appendf(nil, `{"id":"%d"}`, n)})
+		if err != nil || reply.Fresh != want {
+			t.Errorf("%s: %+v, %v", what, reply, err)
+		}
+	}
+	remove := func(index string) {
+		t.Helper()
+		_, err := s.node.Leaf().DeleteMany(ctx, &leaf.DeleteRequest{Index: index, IDs: []string{"nosuch"}})
+		if p, ok := errors.AsType[*api.Problem](err); err != nil && (!ok || p.Code != api.IndexNotFound) {
+			t.Error(err)
+		}
+	}
+	fresh("the first document", "a", true)
+	fresh("another", "a", true)
+	remove("a")
+	fresh("behind a delete", "a", false)
+	fresh("in another index", "b", true)
+	remove("c")
+	fresh("in an index that was not there when something of it was deleted", "c", false)
+	fresh("in an index that was there then", "b", true)
+
+	s = newServer(t, Config{DataDir: t.TempDir()})
+	fresh("of another node", "a", true)
+	if _, err := s.node.Leaf().DropIndex(ctx, &leaf.DropIndexRequest{Index: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	fresh("where there was an index of that name", "a", false)
+
+	dir = t.TempDir()
+	s = newServer(t, Config{DataDir: dir})
+	fresh("before a restart", "a", true)
+	if err := s.node.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s = newServer(t, Config{DataDir: dir})
+	fresh("behind it", "a", false)
+	fresh("behind it, in a new index", "b", false)
+}
