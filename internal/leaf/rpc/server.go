@@ -156,6 +156,10 @@ func (s *Server) Counters() Counters {
 	}
 }
 
+// streamWorkers run calls one after the other, so that their stacks are large enough already: a goroutine for each call has to grow its own
+// first, a tenth of the processor time of a shard. Calls beyond have a goroutine each.
+const streamWorkers = 16
+
 // GRPC returns a gRPC server that serves the leaf, with the health service and, if asked for, reflection. The caller serves listeners
 // with it and ends it with Stop or GracefulStop, which return when every call has. The health server says SERVING until the caller says
 // otherwise. Further options must not set a codec, a tap or what ServerOptions sets.
@@ -166,6 +170,7 @@ func (s *Server) GRPC(more ...grpc.ServerOption) (*grpc.Server, *health.Server) 
 		grpc.InTapHandle(guardCall),
 		grpc.ChainStreamInterceptor(s.otherStreams),
 		grpc.WaitForHandlers(true),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(maxOther),
 		grpc.Creds(s.handshake()),
 		grpc.MaxConcurrentStreams(o.Streams),
