@@ -85,6 +85,19 @@ func (h *history) end(w *write, o outcome) {
 	h.told[o]++
 }
 
+// sure are the documents of which the outcome of every write is known.
+func (h *history) sure() map[string]bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := map[string]bool{}
+	for id, writes := range h.writes {
+		if !slices.ContainsFunc(writes, func(w *write) bool { return w.outcome == unknown }) {
+			out[id] = true
+		}
+	}
+	return out
+}
+
 // see records a read that started at start and has ended now.
 func (h *history) see(by, id, value string, start int64) {
 	h.mu.Lock()
