@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	fl.SetOutput(stderr)
 	fl.StringVar(&b.out, "out", "", "`folder` for data; a temporary one by default. Its folder data is emptied before and after")
 	fl.StringVar(&b.weft, "weft", "", "weft `program`; built from the checkout by default")
-	fl.StringVar(&b.profile, "profile", "", "`folder` for CPU profiles of all processes over the measured searches and single writes")
+	fl.StringVar(&b.profile, "profile", "", "`folder` for CPU profiles of all processes over what is measured")
 	fl.IntVar(&b.docs, "docs", 1_000_000, "documents of the generated corpus")
 	fl.IntVar(&b.rounds, "rounds", 15, "rounds of searches; in each every query is sent once to every arm")
 	fl.IntVar(&b.writes, "writes", 1000, "single documents that are written in a round")

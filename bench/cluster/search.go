@@ -26,13 +26,19 @@ type arm struct {
 	calls map[int]int
 }
 
+// Memtables of a node, and of each of three shards: in all they are alike. What is in them is searched otherwise than segments are.
+var (
+	nodeMemory  = []string{"--memtable-mb", "48"}
+	shardMemory = []string{"--memtable-mb", "16"}
+)
+
 // warmRounds go before the measured ones.
 const warmRounds = 2
 
 // searches measures all classes over a corpus.
 func (b *bench) searches(ctx context.Context, c *corpus) (err error) {
 	b.say("%s: %d documents", c.name, c.n)
-	systems, stop, err := b.beside(3, 1)
+	systems, stop, err := b.beside(3, 1, nodeMemory, shardMemory)
 	if err != nil {
 		return err
 	}
@@ -95,7 +101,7 @@ func (b *bench) searches(ctx context.Context, c *corpus) (err error) {
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // beside starts a node, and brokers over so many shards.
-func (b *bench) beside(shards, members int, flags ...string) (list []*system, stop func() error, err error) {
+func (b *bench) beside(shards, members int, ofNode, ofShards []string) (list []*system, stop func() error, err error) {
 	stop = func() error {
 		var errs []error
 		for _, s := range list {
@@ -103,7 +109,7 @@ func (b *bench) beside(shards, members int, flags ...string) (list []*system, st
 		}
 		return errors.Join(errs...)
 	}
-	s, err := b.node(flags...)
+	s, err := b.node(ofNode...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -112,7 +118,7 @@ func (b *bench) beside(shards, members int, flags ...string) (list []*system, st
 		if name != framed && name != overGRPC {
 			return nil, nil, errors.Join(fmt.Errorf("-arms: there is no %q; there are %s and %s", name, framed, overGRPC), stop())
 		}
-		if s, err = b.cluster(name, shards, members, flags...); err != nil {
+		if s, err = b.cluster(name, shards, members, ofShards...); err != nil {
 			return nil, nil, errors.Join(err, stop())
 		}
 		list = append(list, s)

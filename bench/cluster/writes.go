@@ -24,7 +24,7 @@ const (
 
 // mirrored starts a node and a cluster with two members for each shard.
 func (b *bench) mirrored() ([]*system, func() error, error) {
-	return b.beside(writeShards, writeMembers)
+	return b.beside(writeShards, writeMembers, nil, nil)
 }
 
 // singles writes documents one after the other, each when the one before is acknowledged.
@@ -157,7 +157,7 @@ func (b *bench) bulks(ctx context.Context) (err error) {
 		return err
 	}
 	c := generated(from, b.bulkDocs, 3, false)
-	single, stop, err := b.beside(writeShards, 1)
+	single, stop, err := b.beside(writeShards, 1, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -171,6 +171,9 @@ func (b *bench) bulks(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, double.stop()) }()
 	systems, names = append(systems, double), append(names, systems[1].name+", 2 members")
 	rates := make([][]float64, len(systems))
+	if err := b.flip(systems); err != nil {
+		return err
+	}
 	for round := range writeRounds {
 		for i := range systems {
 			at := (i + round) % len(systems)
@@ -184,6 +187,9 @@ func (b *bench) bulks(ctx context.Context) (err error) {
 				return err
 			}
 		}
+	}
+	if err := b.flip(systems); err != nil {
+		return err
 	}
 	b.print("\n### Bulk loads\n\n%d generated documents in requests of %d, into a new index each; median of %d rounds.\n\n| | documents/s | rounds | time over the node's |\n|---|--:|---|--:|\n",
 		c.n, b.bulkLines, writeRounds)
