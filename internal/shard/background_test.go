@@ -50,8 +50,8 @@ func (m model) bare(t testing.TB, s *Shard) {
 func TestBackgroundFlushIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := faultfs.New(memfs.New(nil))
-		cfg := config(t, fsys)
-		cfg.NoBackground, cfg.NoSources = false, true
+		cfg := bubbleConfig(t, fsys)
+		cfg.NoBackground = false
 		cfg.MemtableBytes = 500 << 10
 		s, err := Open(t.Context(), cfg)
 		if err != nil {
@@ -98,8 +98,7 @@ func TestBackgroundFlushIsRetried(t *testing.T) {
 func TestLogHealsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := faultfs.New(memfs.New(nil))
-		cfg := config(t, fsys)
-		cfg.NoSources = true
+		cfg := bubbleConfig(t, fsys)
 		s, err := Open(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -128,8 +127,8 @@ func TestLogHealsByItself(t *testing.T) {
 func TestFlushGoesOnAfterAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := faultfs.New(memfs.New(nil))
-		cfg := config(t, fsys)
-		cfg.NoBackground, cfg.NoSources = false, true
+		cfg := bubbleConfig(t, fsys)
+		cfg.NoBackground = false
 		cfg.MemtableBytes = 500 << 10
 		s, err := Open(t.Context(), cfg)
 		if err != nil {
@@ -169,8 +168,7 @@ func TestFlushGoesOnAfterAFullDisk(t *testing.T) {
 func TestBrokenLogStaysReadOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := faultfs.New(memfs.New(nil))
-		cfg := config(t, fsys)
-		cfg.NoSources = true
+		cfg := bubbleConfig(t, fsys)
 		s, err := Open(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -193,8 +191,8 @@ func TestBrokenLogStaysReadOnly(t *testing.T) {
 // TestDeletesAloneAreFlushed deletes so much that the log would outgrow the memtable by far.
 func TestDeletesAloneAreFlushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := config(t, memfs.New(nil))
-		cfg.NoBackground, cfg.NoSources = false, true
+		cfg := bubbleConfig(t, memfs.New(nil))
+		cfg.NoBackground = false
 		cfg.MemtableBytes = 1 << 20
 		s, err := Open(t.Context(), cfg)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 
 func TestFreshOperations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := config(t, memfs.New(nil))
+		cfg := bubbleConfig(t, memfs.New(nil))
 		open := func(cfg Config) *Shard {
 			s, err := Open(t.Context(), cfg)
 			if err != nil {
@@ -50,7 +50,7 @@ func TestFreshOperations(t *testing.T) {
 		<-time.After(Undisturbed + time.Second)
 		fresh("long behind its opening", true, put("i"))
 		closeShard(t, s)
-		cfg = config(t, memfs.New(nil))
+		cfg = bubbleConfig(t, memfs.New(nil))
 		cfg.Disturbed = true
 		s = open(cfg)
 		fresh("where another was", false, put("a"))

@@ -60,7 +60,7 @@ func TestLostLogIsDamage(t *testing.T) {
 func TestConflictingFieldIsVisibleWhenItIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := faultfs.New(memfs.New(nil))
-		s, err := Open(t.Context(), config(t, fsys))
+		s, err := Open(t.Context(), bubbleConfig(t, fsys))
 		if err != nil {
 			t.Fatal(err)
 		}

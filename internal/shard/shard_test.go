@@ -117,6 +117,14 @@ func config(t testing.TB, fsys vfs.FS) Config {
 	return Config{Dir: "d", FS: fsys, Schema: testSchema(t), NoBackground: true, MemtableBytes: 64 << 20}
 }
 
+// bubbleConfig is config for tests in virtual time. Its shards keep no sources: coders of sources are pooled and hold channels, and one
+// made in a bubble ends the process when a test outside takes it from the pool.
+func bubbleConfig(t testing.TB, fsys vfs.FS) Config {
+	cfg := config(t, fsys)
+	cfg.NoSources = true
+	return cfg
+}
+
 func open(t testing.TB, cfg Config) *Shard {
 	t.Helper()
 	s, err := Open(t.Context(), cfg)
