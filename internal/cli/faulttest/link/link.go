@@ -49,6 +49,7 @@ type Proxy struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
+	onHold   func() // for tests: called when bytes begin to be held
 
 	mu      sync.Mutex
 	backend string
@@ -235,6 +236,9 @@ func (c *conn) pump(to, from *net.TCPConn, way func(*Fault) *Way) {
 					return
 				}
 				held = true
+				if c.p.onHold != nil {
+					c.p.onHold()
+				}
 				if !c.wait(changed, -1) {
 					return
 				}
