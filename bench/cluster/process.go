@@ -127,6 +127,7 @@ func (b *bench) start(name string, listeners int, args ...string) (*process, err
 		told <- at
 		_, err := io.Copy(io.Discard, stdout)
 		p.done <- errors.Join(p.cmd.Wait(), err)
+		close(p.done)
 	}()
 	late := time.NewTimer(startTime)
 	defer late.Stop()
@@ -146,7 +147,11 @@ func (p *process) stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end %s: %w", p.name, err)
 	}
-	if err := <-p.done; err != nil {
+	err, first := <-p.done
+	switch {
+	case !first:
+		return fmt.Errorf("%s was ended before", p.name)
+	case err != nil:
 		return fmt.Errorf("%s: %w\n%s", p.name, err, p.log.String())
 	}
 	return nil

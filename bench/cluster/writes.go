@@ -162,7 +162,7 @@ func (b *bench) bulks(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	systems := single[:2]
+	systems := single[:2:2]
 	names := []string{oneNode, systems[1].name + ", 1 member"}
 	double, err := b.cluster(systems[1].name+"-2", writeShards, writeMembers)
 	if err != nil {
