@@ -3,11 +3,14 @@ package write
 import (
 	"context"
 	"maps"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/read"
 	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/topology/placement"
 	"github.com/weft-search/weft/internal/topology/shardmap"
 )
 
@@ -166,5 +169,136 @@ func TestALoadWithAKeyNeedsTheFirstGroup(t *testing.T) {
 	}
 	if r, err := keyed(w, "k", numbered(30, 60)); err == nil || !maps.Equal(before, c.everything()) {
 		t.Errorf("%+v", r)
+	}
+}
+
+// below is a cluster as one member of another: what a coordinator that stands as a shard is to the one above.
+type below struct {
+	*read.Reader
+	*Writer
+}
+
+func (b below) Stats(ctx context.Context, req *leaf.StatsRequest) (*leaf.StatsReply, error) {
+	return b.Reader.Stats(ctx, req)
+}
+
+func (below) Place(_ context.Context, req *leaf.PlaceRequest) (*leaf.PlaceReply, error) {
+	return &leaf.PlaceReply{Epoch: req.Epoch, Map: req.Map}, nil
+}
+
+func (below) Placed(context.Context) (*leaf.PlaceReply, error) { return &leaf.PlaceReply{}, nil }
+func (below) Close() error                                     { return nil }
+
+// stack makes a cluster of clusters.
+func stack(t *testing.T, placed int, under ...*cluster) (*cluster, *Writer) {
+	t.Helper()
+	c := &cluster{t: t, models: map[string]*model{}, dial: map[string]leaf.Member{}}
+	var groups []shardmap.Group
+	for i, u := range under {
+		addr := "cluster-" + strconv.Itoa(i)
+		src := &frozen{c: u}
+		r, err := read.New(src, read.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		w, err := New(src, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		c.dial[addr] = below{r, w}
+		groups = append(groups, shardmap.Group{Members: []string{addr}})
+	}
+	m, err := shardmap.New(placement.Ring, 0, groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Placed = placed
+	c.setMap(m)
+	w := c.writer(Options{})
+	w.chunkDocs = 6
+	return c, w
+}
+
+// contents is what all members of all clusters hold.
+func contents(list ...*cluster) map[string]string {
+	all := map[string]string{}
+	for i, c := range list {
+		for at, source := range c.everything() {
+			all[strconv.Itoa(i)+" "+at] = source
+		}
+	}
+	return all
+}
+
+// TestACoordinatorOverCoordinatorsKnowsALoadAgain: the marks of the coordinator above are kept at the bottom, by the first group of the
+// first cluster, and a question leaves none there.
+func TestACoordinatorOverCoordinatorsKnowsALoadAgain(t *testing.T) {
+	under := []*cluster{newCluster(t, 2, 1), newCluster(t, 1, 1), newCluster(t, 1)}
+	top, w := stack(t, 2, under...)
+	body := numbered(0, 50)
+	if r, err := keyed(w, "k", body); err != nil || !r.OK || r.Indexed != 50 || r.Repeated {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	put(t, w, `{"id":"d7","n":1000}`)
+	before := contents(under...)
+	again := func(when string, whole bool) {
+		t.Helper()
+		other := top.writer(Options{}) // another coordinator above
+		other.chunkDocs = w.chunkDocs
+		if r, err := keyed(other, "k", body); err != nil || !r.Repeated || r.OK != whole || (r.Indexed == 50) != whole {
+			t.Errorf("%s: %+v, %v", when, r, err)
+		}
+		if !maps.Equal(before, contents(under...)) {
+			t.Errorf("%s: a repeated load was applied", when)
+		}
+	}
+	again("all are there", true)
+	// One member that has the marks is enough for them, though not for documents to be in.
+	under[0].models["0/0"].during("Bulk", gone, -1)
+	again("one is away", false)
+	under[0].models["0/0"].fates = nil
+	// The coordinator below goes by a map that its members do not take any more.
+	for _, u := range under {
+		m := u.State().Map.Clone()
+		m.Epoch++
+		u.setMap(m, u.all()...)
+	}
+	again("the map below is a newer one", true)
+	// Documents are moved between the clusters.
+	top.moved(3)
+	_, err := keyed(w, "k", body)
+	problemOf(t, err, api.LoadMoved)
+	if !maps.Equal(before, contents(under...)) {
+		t.Error("a refused load was applied")
+	}
+	top.moved(2)
+	again("moved back", true)
+	if r, err := keyed(w, "new", body); err != nil || !r.OK || r.Repeated {
+		t.Errorf("another key: %+v, %v", r, err)
+	}
+}
+
+// TestAMarkOfTheCoordinatorAboveNeedsTheFirstGroup: a mark that no member keeps is none.
+func TestAMarkOfTheCoordinatorAboveNeedsTheFirstGroup(t *testing.T) {
+	under := newCluster(t, 1, 1)
+	_, w := stack(t, 1, under)
+	bulkOf(t, w, numbered(0, 30)) // the index is there
+	before := contents(under)
+	under.models["0/0"].during("Bulk", gone, -1)
+	if r, err := keyed(w, "k", worded(30, 60)); err == nil {
+		t.Errorf("%+v", r)
+	}
+	if !maps.Equal(before, contents(under)) {
+		t.Error("a load without marks was applied")
 	}
 }

@@ -435,6 +435,7 @@ func (h *hintBook) of(member string) []string {
 type cluster struct {
 	t      testing.TB
 	models map[string]*model
+	dial   map[string]leaf.Member // members that are no models
 
 	mu sync.Mutex
 	st *members.State
@@ -476,6 +477,9 @@ func (c *cluster) setMap(m *shardmap.Map, to ...*model) {
 	c.t.Helper()
 	st, err := members.NewState(m, c.State(), func(addr string) (leaf.Member, error) {
 		if m := c.models[addr]; m != nil {
+			return m, nil
+		}
+		if m := c.dial[addr]; m != nil {
 			return m, nil
 		}
 		return nil, errors.New("there is no such member")
