@@ -85,6 +85,22 @@ func through[Q, R any](ctx context.Context, l *clusterLeaf, o leafCall, req *Q, 
 	return run(ctx, req)
 }
 
+// charged is run with the replies of shards charged as they arrive, like those of a search over HTTP. What they are merged into is charged by
+// the server of the shard protocol, which sends it.
+func charged[Q, R any](c *Coordinator, run func(context.Context, *Q) (*R, error)) func(context.Context, *Q) (*R, error) {
+	return func(ctx context.Context, req *Q) (*R, error) {
+		ctx, release := c.searcher.Charged(ctx)
+		defer release()
+		reply, err := run(ctx, req)
+		if _, full := errors.AsType[*admit.Refusal](err); full {
+			p := c.problem(ctx, err)
+			c.front.CountFailure(p)
+			return nil, p
+		}
+		return reply, err
+	}
+}
+
 // leafStatus is the HTTP status that the outcome of a call is counted under.
 func leafStatus(err error) int {
 	if err == nil {
@@ -117,7 +133,7 @@ func (l *clusterLeaf) Docs(ctx context.Context, req *leaf.DocsRequest) (*leaf.Do
 }
 
 func (l *clusterLeaf) Search(ctx context.Context, req *leaf.SearchRequest) (*leaf.SearchReply, error) {
-	return through(ctx, l, leafCall{name: "search", gate: l.c.searches, epoch: req.Epoch}, req, l.w.Search)
+	return through(ctx, l, leafCall{name: "search", gate: l.c.searches, epoch: req.Epoch}, req, charged(l.c, l.w.Search))
 }
 
 func (l *clusterLeaf) Stats(ctx context.Context, req *leaf.StatsRequest) (*leaf.StatsReply, error) {
@@ -125,11 +141,11 @@ func (l *clusterLeaf) Stats(ctx context.Context, req *leaf.StatsRequest) (*leaf.
 }
 
 func (l *clusterLeaf) Aggregate(ctx context.Context, req *leaf.AggregateRequest) (*leaf.AggregateReply, error) {
-	return through(ctx, l, leafCall{name: "agg", gate: l.c.searches, epoch: req.Epoch}, req, l.w.Aggregate)
+	return through(ctx, l, leafCall{name: "agg", gate: l.c.searches, epoch: req.Epoch}, req, charged(l.c, l.w.Aggregate))
 }
 
 func (l *clusterLeaf) KNN(ctx context.Context, req *leaf.KNNRequest) (*leaf.KNNReply, error) {
-	return through(ctx, l, leafCall{name: "knn", gate: l.c.searches, epoch: req.Epoch}, req, l.w.KNN)
+	return through(ctx, l, leafCall{name: "knn", gate: l.c.searches, epoch: req.Epoch}, req, charged(l.c, l.w.KNN))
 }
 
 func (l *clusterLeaf) IDs(ctx context.Context, req *leaf.IDsRequest, page func(ids []string) error) (*leaf.IDsReply, error) {
@@ -149,7 +165,7 @@ func (l *clusterLeaf) Has(ctx context.Context, req *leaf.HasRequest) (*leaf.HasR
 }
 
 func (l *clusterLeaf) Fetch(ctx context.Context, req *leaf.FetchRequest) (*leaf.FetchReply, error) {
-	return through(ctx, l, leafCall{name: "fetch", gate: l.c.searches, epoch: req.Epoch}, req, l.w.Fetch)
+	return through(ctx, l, leafCall{name: "fetch", gate: l.c.searches, epoch: req.Epoch}, req, charged(l.c, l.w.Fetch))
 }
 
 func (l *clusterLeaf) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsReply, error) {

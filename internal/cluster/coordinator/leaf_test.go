@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/topology/placement"
 	"github.com/weft-search/weft/internal/topology/shardmap"
 )
@@ -21,6 +23,7 @@ type standIn struct {
 
 	called chan string   // where not nil: told of each call
 	ends   chan struct{} // where not nil: calls end when it is closed, or with their context
+	values []leaf.FieldValues
 }
 
 // errStandIn is what its calls fail with: a refusal that is not tried again.
@@ -79,6 +82,9 @@ func (s *standIn) Stats(ctx context.Context, _ *leaf.StatsRequest) (*leaf.StatsR
 }
 
 func (s *standIn) Aggregate(ctx context.Context, _ *leaf.AggregateRequest) (*leaf.AggregateReply, error) {
+	if s.values != nil {
+		return &leaf.AggregateReply{Docs: 10, Matched: 10, Values: s.values}, nil
+	}
 	return answerOf[leaf.AggregateReply](ctx, s, "Aggregate")
 }
 
@@ -294,6 +300,40 @@ func TestTheCoordinatorAboveIsToldThatItsMapIsTakenBehindTheWritesOfOlderOnes(t 
 					t.Errorf("placed: %v %v", r, err)
 				}
 			})
+		})
+	}
+}
+
+// TestValuesForTheCoordinatorAboveAreCharged: what a coordinator that stands as a shard has of its own shards is charged as it arrives, and
+// refused with the code of all memory of requests.
+func TestValuesForTheCoordinatorAboveAreCharged(t *testing.T) {
+	const (
+		room = 32 << 20 // the least that a coordinator has
+		most = room + 1<<20 - 16
+	)
+	for _, tt := range []struct {
+		name   string
+		length int // of the only text
+		code   api.Code
+	}{
+		{"as much as there is", most, ""},
+		{"a byte more", most + 1, api.RequestMemoryFull},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &standIn{values: []leaf.FieldValues{{Field: "n", Type: schema.Text, Texts: []string{strings.Repeat("x", tt.length)}}}}
+			c, end := over(t, s, Limits{RequestBytes: room})
+			defer end()
+			reply, err := c.Leaf().Aggregate(t.Context(), &leaf.AggregateRequest{Values: []string{"n"}})
+			p, _ := errors.AsType[*api.Problem](err)
+			switch {
+			case tt.code == "" && (err != nil || len(reply.Values[0].Texts) != 1):
+				t.Errorf("%v", err)
+			case tt.code != "" && (p == nil || p.Code != tt.code || p.RetryAfterMS == 0):
+				t.Errorf("%v, want %s", err, tt.code)
+			}
+			if used := c.front.Memory().Used(); used != 0 {
+				t.Errorf("%d bytes stay charged", used)
+			}
 		})
 	}
 }

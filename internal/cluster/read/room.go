@@ -7,12 +7,14 @@ import (
 	"github.com/weft-search/weft/internal/leaf"
 )
 
-// Room is asked for the memory of replies as they arrive from members, before they wait for those of other groups. Both are called from
+// Room is asked for the memory of replies as they arrive from members, before they wait for those of other groups. All are called from
 // several goroutines at once, and refuse by an error: the reply is let go then. A refusal is to end the context of the call, with its
 // cause, or the group counts as one that failed. Replies that are not used, as those of a call that was hedged, are asked for too.
 type Room struct {
 	// Hits is asked for so many bytes more of hits and of what is shown of them.
 	Hits func(ctx context.Context, bytes int64) error
+	// Kept is asked for so many bytes more of neighbours, and of values one by one.
+	Kept func(ctx context.Context, bytes int64) error
 	// States is asked for so many bytes more of the states of aggregations.
 	States func(ctx context.Context, bytes int64) error
 }
@@ -37,8 +39,13 @@ func hold(ctx context.Context, reply any) error {
 		err = room.Hits(ctx, hitBytes(r.Hits)+shownBytes(r.Shown))
 	case *leaf.FetchReply:
 		err = room.Hits(ctx, shownBytes(r.Docs))
+	case *leaf.KNNReply:
+		err = room.Kept(ctx, neighbourBytes(r.Hits))
 	case *leaf.AggregateReply:
-		if r.State != nil {
+		if len(r.Values) > 0 {
+			err = room.Kept(ctx, valueBytes(r.Values))
+		}
+		if err == nil && r.State != nil {
 			err = room.States(ctx, int64(r.State.Bytes()))
 		}
 	}
@@ -56,6 +63,33 @@ func hitBytes(hits []leaf.Hit) int64 {
 		sum += int64(len(hits[i].ID))
 		for k := range hits[i].Sort {
 			sum += int64(len(hits[i].Sort[k].Text)) + hitSize
+		}
+	}
+	return sum
+}
+
+const neighbourSize = 24 // bytes of a neighbour without its id
+
+func neighbourBytes(hits []leaf.Neighbour) int64 {
+	sum := int64(len(hits)) * neighbourSize
+	for i := range hits {
+		sum += int64(len(hits[i].ID))
+	}
+	return sum
+}
+
+// numberSize and textSize are the bytes of a number and of a text without its letters.
+const (
+	numberSize = 8
+	textSize   = 16
+)
+
+func valueBytes(fields []leaf.FieldValues) (sum int64) {
+	for i := range fields {
+		f := &fields[i]
+		sum += int64(len(f.Numbers))*numberSize + int64(len(f.Texts))*textSize
+		for _, t := range f.Texts {
+			sum += int64(len(t))
 		}
 	}
 	return sum

@@ -8,6 +8,7 @@ import (
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/cluster/read"
 	"github.com/weft-search/weft/internal/front"
+	"github.com/weft-search/weft/internal/leaf"
 )
 
 // memory is what a search is charged.
@@ -15,9 +16,11 @@ type memory struct {
 	mu       sync.Mutex // replies arrive side by side
 	released bool
 
-	arrived struct { // hits and sources of all shards, until those of the page are charged
+	arrived struct {
 		places []*admit.Place
-		bytes  int64
+		bytes  int64 // of hits and sources of all shards, until those of the page are charged
+		kept   int64 // of neighbours and values of all shards, to the end
+		wire   int64 // of replies that are on their way
 	}
 	states int64 // bytes of the states of all shards
 
@@ -47,10 +50,50 @@ var errReleased = errors.New("the search is over")
 // arriveStep is in which steps the gate is charged for what arrives. The first belongs to the place of the search.
 const arriveStep = 1 << 20
 
-// room charges for replies of shards as they arrive: all of them are in memory before the page is made of them. What finds no room ends the
-// search by cancel.
-func (x *execution) room(cancel context.CancelCauseFunc) *read.Room {
-	m := &x.memory
+// charged returns a context in which replies of shards are charged while and as they arrive: all of them are in memory before the page is made
+// of them. What finds no room ends the context, by cancel, with a *admit.Refusal.
+func (s *Searcher) charged(ctx context.Context, m *memory, cancel context.CancelCauseFunc) context.Context {
+	return read.WithRoom(leaf.WithArrival(ctx, s.arrival(m, cancel)), s.room(m, cancel))
+}
+
+// Charged is for calls of Options.Member that are no search: until release is called, replies of shards are charged like those of one. Where
+// there is no room, the context ends, and what is called with it fails, with a *admit.Refusal.
+func (s *Searcher) Charged(ctx context.Context) (charged context.Context, release func()) {
+	m := &memory{}
+	ctx, cancel := context.WithCancelCause(ctx)
+	return s.charged(ctx, m, cancel), func() {
+		cancel(nil)
+		m.release()
+	}
+}
+
+// arrival charges for replies that are on their way.
+func (s *Searcher) arrival(m *memory, cancel context.CancelCauseFunc) leaf.Arrival {
+	return func(bytes int64) (func(), error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.released {
+			return nil, errReleased
+		}
+		m.arrived.wire += bytes
+		if err := s.arriveLocked(m); err != nil {
+			m.arrived.wire -= bytes
+			cancel(err)
+			return nil, err
+		}
+		return func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if !m.released {
+				m.arrived.wire -= bytes
+				m.shrinkLocked()
+			}
+		}, nil
+	}
+}
+
+// room charges for replies that have arrived.
+func (s *Searcher) room(m *memory, cancel context.CancelCauseFunc) *read.Room {
 	charge := func(grow func() error) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -67,20 +110,19 @@ func (x *execution) room(cancel context.CancelCauseFunc) *read.Room {
 		Hits: func(_ context.Context, bytes int64) error {
 			return charge(func() error {
 				m.arrived.bytes += bytes
-				for x.s.o.Memory != nil && int64(len(m.arrived.places)+1)*arriveStep < m.arrived.bytes {
-					p, err := x.s.o.Memory.TryEnter(arriveStep)
-					if err != nil {
-						return err
-					}
-					m.arrived.places = append(m.arrived.places, p)
-				}
-				return nil
+				return s.arriveLocked(m)
+			})
+		},
+		Kept: func(_ context.Context, bytes int64) error {
+			return charge(func() error {
+				m.arrived.kept += bytes
+				return s.arriveLocked(m)
 			})
 		},
 		States: func(ctx context.Context, bytes int64) error {
 			return charge(func() error {
 				m.states += bytes
-				return x.s.aggRoomLocked(ctx, m, m.states)
+				return s.aggRoomLocked(ctx, m, m.states)
 			})
 		},
 	}
@@ -94,10 +136,32 @@ func (m *memory) chosen() {
 }
 
 func (m *memory) chosenLocked() {
-	for _, p := range m.arrived.places {
-		p.Release()
+	m.arrived.bytes = 0
+	if m.released {
+		m.arrived.kept, m.arrived.wire = 0, 0
 	}
-	m.arrived.places, m.arrived.bytes = nil, 0
+	m.shrinkLocked()
+}
+
+// shrinkLocked gives back what is charged beyond what is there.
+func (m *memory) shrinkLocked() {
+	there := m.arrived.bytes + m.arrived.kept + m.arrived.wire
+	for last := len(m.arrived.places) - 1; last >= 0 && int64(last+1)*arriveStep >= there; last-- {
+		m.arrived.places[last].Release()
+		m.arrived.places = m.arrived.places[:last]
+	}
+}
+
+// arriveLocked charges what has arrived.
+func (s *Searcher) arriveLocked(m *memory) error {
+	for s.o.Memory != nil && int64(len(m.arrived.places)+1)*arriveStep < m.arrived.bytes+m.arrived.kept+m.arrived.wire {
+		p, err := s.o.Memory.TryEnter(arriveStep)
+		if err != nil {
+			return err
+		}
+		m.arrived.places = append(m.arrived.places, p)
+	}
+	return nil
 }
 
 // shows charges what is shown of documents, in bytes of all of them.

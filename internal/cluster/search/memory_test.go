@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/weft-search/weft/internal/cluster/read"
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/topology/placement"
 	"github.com/weft-search/weft/internal/topology/shardmap"
 )
@@ -129,7 +132,7 @@ func TestWhatArrivesForConcurrentSearchesIsBounded(t *testing.T) {
 		executions[i] = x
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
-		room := x.room(cancel)
+		room := s.room(&x.memory, cancel)
 		for range 3 {
 			wait.Go(func() {
 				for range 4 {
@@ -156,7 +159,7 @@ func TestWhatArrivesForConcurrentSearchesIsBounded(t *testing.T) {
 	}
 	for _, x := range executions {
 		x.memory.release()
-		if err := x.room(func(error) {}).Hits(t.Context(), 5*arriveStep); err == nil {
+		if err := s.room(&x.memory, func(error) {}).Hits(t.Context(), 5*arriveStep); err == nil {
 			t.Error("a reply was charged to a search that is over")
 		}
 	}
@@ -184,7 +187,7 @@ func TestStatesOfAllShardsAreChargedAsTheyArrive(t *testing.T) {
 		{second, 9 * aggStep, 2 * aggStep, 1, false},
 		{first, 9 * aggStep, 2 * aggStep, 1, true},
 	} {
-		err := c.x.room(cancel).States(ctx, c.bytes)
+		err := s.room(&c.x.memory, cancel).States(ctx, c.bytes)
 		if (err != nil) != c.refused || (context.Cause(ctx) != nil) != c.refused || rooms.Used() != c.rooms || beyond.Used() != c.beyond {
 			t.Errorf("%d: %v, %d bytes and %d beyond", i, err, rooms.Used(), beyond.Used())
 		}
@@ -193,5 +196,193 @@ func TestStatesOfAllShardsAreChargedAsTheyArrive(t *testing.T) {
 	second.memory.release()
 	if rooms.Used() != 0 || beyond.Used() != 0 {
 		t.Errorf("%d bytes and %d beyond stay charged", rooms.Used(), beyond.Used())
+	}
+}
+
+// nearestOver reads from three groups of one member each, whose only neighbours have ids of so many bytes.
+func nearestOver(t *testing.T, lengths ...int) *read.Reader {
+	t.Helper()
+	at := map[string]string{}
+	var groups []shardmap.Group
+	for i, n := range lengths {
+		addr := strconv.Itoa(i)
+		at[addr] = addr + strings.Repeat("x", n-1)
+		groups = append(groups, shardmap.Group{Members: []string{addr}})
+	}
+	m, err := shardmap.New(placement.Ring, 0, groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := members.NewState(m, nil, func(addr string) (leaf.Member, error) {
+		s := newScript(t)
+		s.knn = func(*leaf.KNNRequest) (*leaf.KNNReply, error) {
+			return &leaf.KNNReply{Docs: 100, Hits: []leaf.Neighbour{{ID: at[addr], Similarity: 1}}}, nil
+		}
+		s.aggregate = func(*leaf.AggregateRequest) (*leaf.AggregateReply, error) {
+			return &leaf.AggregateReply{Docs: 100, Matched: 1, Values: []leaf.FieldValues{{Field: "t", Type: schema.Text, Texts: []string{at[addr]}}}}, nil
+		}
+		return s, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := read.New(fixedState{state}, read.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// nearest is a member whose neighbours and values come from a reader.
+type nearest struct {
+	*script
+	r *read.Reader
+}
+
+func (m nearest) KNN(ctx context.Context, req *leaf.KNNRequest) (*leaf.KNNReply, error) {
+	return m.r.KNN(ctx, req)
+}
+
+func (m nearest) Aggregate(ctx context.Context, req *leaf.AggregateRequest) (*leaf.AggregateReply, error) {
+	return m.r.Aggregate(ctx, req)
+}
+
+// What a neighbour and a text are charged besides their letters.
+const (
+	neighbourHead = 24
+	textHead      = 16
+)
+
+// lengthsOf are those of three ids that are charged so many bytes together, with their heads.
+func lengthsOf(bytes, head int) []int {
+	bytes -= 3 * head
+	return []int{bytes / 2, bytes / 4, bytes - bytes/2 - bytes/4}
+}
+
+// Neighbours are charged with what a gate has and what belongs to the place of the search, to the byte; the last one that it has no room for
+// ends the search.
+func TestNeighboursOfAllShardsAreChargedAsTheyArrive(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		bytes  int
+		enough bool
+	}{
+		{"all of it", 3 * arriveStep, true},
+		{"a byte more", 3*arriveStep + 1, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			gate := admit.New(front.GateMemory, 2*arriveStep, 0, 0)
+			s := newScript(t).searcher(Options{Memory: gate})
+			s.member = nearest{newScript(t), nearestOver(t, lengthsOf(c.bytes, neighbourHead)...)}
+			reply, prob := ask(t, s, `"knn":"v:1,2","knn_k":10,"limit":0,"fields":[]`)
+			switch {
+			case c.enough && (prob != nil || reply.Total != 3):
+				t.Errorf("%+v, %+v", reply, prob)
+			case !c.enough && (prob == nil || prob.Code != api.RequestMemoryFull || prob.HTTPStatus() != 429 || prob.RetryAfterMS == 0):
+				t.Errorf("%v, %+v", reply != nil, prob)
+			}
+			if used := gate.Used(); used != 0 {
+				t.Errorf("%d bytes stay charged", used)
+			}
+		})
+	}
+}
+
+// Values one by one come to a coordinator that is a shard of another. They are charged like neighbours.
+func TestValuesOfAllShardsAreChargedAsTheyArrive(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		bytes  int
+		enough bool
+	}{
+		{"all of it", 3 * arriveStep, true},
+		{"a byte more", 3*arriveStep + 1, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			gate := admit.New(front.GateMemory, 2*arriveStep, 0, 0)
+			s := newScript(t).searcher(Options{Memory: gate})
+			r := nearestOver(t, lengthsOf(c.bytes, textHead)...)
+			ctx, release := s.Charged(t.Context())
+			reply, err := r.Aggregate(ctx, &leaf.AggregateRequest{Index: "i", Values: []string{"t"}})
+			switch {
+			case c.enough && (err != nil || len(reply.Values[0].Texts) != 3 || gate.Used() != 2*arriveStep):
+				t.Errorf("%v, %d charged", err, gate.Used())
+			case !c.enough && !errors.Is(err, admit.ErrRefused):
+				t.Errorf("%v", err)
+			}
+			release()
+			if used := gate.Used(); used != 0 {
+				t.Errorf("%d bytes stay charged", used)
+			}
+		})
+	}
+}
+
+// Neighbours stay charged while the ranking by words beside them is made again; its hits do not.
+func TestNeighboursStayChargedWhileHitsAreAskedForAgain(t *testing.T) {
+	gate := admit.New(front.GateMemory, 8*arriveStep, 0, 0)
+	s := newScript(t).searcher(Options{Memory: gate})
+	x := &execution{s: s}
+	room := s.room(&x.memory, func(error) {})
+	for _, c := range []struct {
+		grow func(ctx context.Context, bytes int64) error
+		used int64
+	}{
+		{room.Hits, 0}, // that of its place
+		{room.Hits, arriveStep},
+		{room.Kept, 2 * arriveStep},
+		{room.Kept, 3 * arriveStep},
+	} {
+		if err := c.grow(t.Context(), arriveStep); err != nil || gate.Used() != c.used {
+			t.Fatalf("%v, %d charged, want %d", err, gate.Used(), c.used)
+		}
+	}
+	x.memory.chosen()
+	if gate.Used() != arriveStep {
+		t.Errorf("%d charged for two steps of neighbours", gate.Used())
+	}
+	x.memory.release()
+	if gate.Used() != 0 {
+		t.Errorf("%d bytes stay charged", gate.Used())
+	}
+}
+
+// A reply is charged while it is on its way, and given back when it was taken apart; there is room for it again then.
+func TestRepliesAreChargedOnTheirWay(t *testing.T) {
+	gate := admit.New(front.GateMemory, 2*arriveStep, 0, 0)
+	s := newScript(t).searcher(Options{Memory: gate})
+	ctx, release := s.Charged(t.Context())
+	take := leaf.ArrivalOf(ctx)
+	var give []func()
+	for i := range 3 {
+		done, err := take(arriveStep)
+		if err != nil || gate.Used() != int64(i)*arriveStep {
+			t.Fatalf("%d: %v, %d charged", i, err, gate.Used())
+		}
+		give = append(give, done)
+	}
+	give[0]()
+	if done, err := take(arriveStep); err != nil || gate.Used() != 2*arriveStep {
+		t.Errorf("after one was taken apart: %v, %d charged", err, gate.Used())
+	} else {
+		give[0] = done
+	}
+	if _, err := take(1); !errors.Is(err, admit.ErrRefused) || !errors.Is(context.Cause(ctx), admit.ErrRefused) {
+		t.Errorf("one byte more: %v, %v", err, context.Cause(ctx))
+	}
+	release()
+	for _, done := range give { // those of calls that end later
+		done()
+	}
+	if gate.Used() != 0 {
+		t.Errorf("%d bytes stay charged", gate.Used())
+	}
+	if _, err := take(1); err == nil {
+		t.Error("a reply is charged to a call that is over")
 	}
 }

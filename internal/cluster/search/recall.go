@@ -105,6 +105,8 @@ const mostListed = 10_000
 
 // candidates are ids of documents that may have a vector, by hash.
 func (m *measurement) candidates(ctx context.Context) ([]string, error) {
+	ctx, release := m.s.Charged(ctx)
+	defer release()
 	reply, err := m.s.member.Search(ctx, &leaf.SearchRequest{
 		Index: m.req.Index, View: lenient, Filters: []query.Node{&query.Exists{Field: m.req.Field}}, Limit: mostListed, Sort: []exec.SortKey{{By: exec.ByID}},
 	})
@@ -179,6 +181,8 @@ func (m *measurement) measure(ctx context.Context, id string, stored []byte) err
 		reply *leaf.KNNReply
 		err   error
 	}
+	ctx, release := m.s.Charged(ctx)
+	defer release()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	other := make(chan answer, 1)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
-	"github.com/weft-search/weft/internal/cluster/read"
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/score"
@@ -104,7 +103,7 @@ func ofSchema(code api.Code) bool {
 func (x *execution) run(ctx context.Context) (*api.SearchReply, *api.Problem) {
 	// What runs beside the search ends with it.
 	ctx, cancel := context.WithCancelCause(ctx)
-	ctx = read.WithRoom(ctx, x.room(cancel))
+	ctx = x.s.charged(ctx, &x.memory, cancel)
 	beside := &aggregation{x: x}
 	defer func() {
 		cancel(nil)

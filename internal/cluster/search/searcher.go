@@ -117,6 +117,8 @@ func (s *Searcher) Counts() Counts {
 // Get returns the stored members of a document; nil where its index keeps no sources. A document is missing (document_not_found) only if
 // the shard that owns it says so; if that cannot be reached the problem is group_unavailable.
 func (s *Searcher) Get(ctx context.Context, index, id string) (source []byte, prob *api.Problem) {
+	ctx, release := s.Charged(ctx)
+	defer release()
 	reply, err := s.member.Fetch(ctx, &leaf.FetchRequest{
 		Index: index, View: leaf.View{Lenient: true}, IDs: []string{id}, Show: leaf.Show{Source: true},
 	})

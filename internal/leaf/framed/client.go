@@ -109,7 +109,13 @@ func ask[R any](c *Client, ctx context.Context, a asking, write func(w *writer),
 		c.keep(reply, *reply)
 		return none, prob
 	}
-	body, err := c.frames.Do(sendCtx, b, frame.Options{Safe: !a.write, Buf: *reply})
+	o := frame.Options{Safe: !a.write, Buf: *reply}
+	if take := leaf.ArrivalOf(ctx); take != nil {
+		in := &arriving{take: take}
+		defer in.release()
+		o.Room = in
+	}
+	body, err := c.frames.Do(sendCtx, b, o)
 	if err != nil {
 		return none, c.failed(ctx, a, err)
 	}
@@ -130,6 +136,37 @@ func ask[R any](c *Client, ctx context.Context, a asking, write func(w *writer),
 		return none, context.Cause(ctx)
 	}
 	return none, prob
+}
+
+// freeArrival is how much of a reply arrives without asking for memory.
+const freeArrival = 64 << 10
+
+// arriving is the memory of a reply that is on its way.
+type arriving struct {
+	take leaf.Arrival
+	have int64
+	held []func()
+}
+
+// Grow implements frame.Room.
+func (a *arriving) Grow(bytes int) error {
+	more := int64(bytes) - freeArrival - a.have
+	if more <= 0 {
+		return nil
+	}
+	release, err := a.take(more)
+	if err != nil {
+		return err
+	}
+	a.have += more
+	a.held = append(a.held, release)
+	return nil
+}
+
+func (a *arriving) release() {
+	for _, f := range a.held {
+		f()
+	}
 }
 
 // late returns a context that ends when ctx is cancelled, and when its deadline passes only at end.

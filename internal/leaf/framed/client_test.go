@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -751,5 +752,58 @@ func TestPlainKeysOfAnIndexThatIsReplaced(t *testing.T) {
 	next = func() uint64 { instance++; return instance }
 	if got := ask(); got != `{"ok":false,"code":"` {
 		t.Errorf("replaced all the time: %s", got)
+	}
+}
+
+// TestAReplyAsksForMemoryAsItArrives: before a long one is there, no more often than it doubles, and all is given back when the call ends; a
+// refusal ends the call with its cause, and the request is not sent again.
+func TestAReplyAsksForMemoryAsItArrives(t *testing.T) {
+	var calls atomic.Int64
+	l := &fake{search: func(context.Context, *leaf.SearchRequest) (*leaf.SearchReply, error) {
+		calls.Add(1)
+		return &leaf.SearchReply{Hits: []leaf.Hit{{ID: strings.Repeat("x", 1<<20), Score: 1}}, Total: 1, TotalRelation: "eq"}, nil
+	}, docs: func(context.Context, *leaf.DocsRequest) (*leaf.DocsReply, error) { return &leaf.DocsReply{}, nil }}
+	c := dial(t, &frame.Client{Addr: serveLeaf(t, l, frame.Limits{})})
+	refused := errors.New("there is no room")
+	for _, tt := range []struct {
+		name string
+		most int64
+		err  error
+	}{
+		{"room for it", 1 << 20, nil},
+		{"too little", 1 << 19, refused},
+	} {
+		var mu sync.Mutex
+		var have, asked int64
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ctx = leaf.WithArrival(ctx, func(bytes int64) (func(), error) {
+			mu.Lock()
+			defer mu.Unlock()
+			asked++
+			if have+bytes > tt.most {
+				cancel(refused)
+				return nil, refused
+			}
+			have += bytes
+			return func() {
+				mu.Lock()
+				defer mu.Unlock()
+				have -= bytes
+			}, nil
+		})
+		if _, err := c.Docs(ctx, &leaf.DocsRequest{}); err != nil || asked != 0 { // a socket that was used before
+			t.Errorf("%s: a short reply: %v, asked %d times", tt.name, err, asked)
+		}
+		calls.Store(0)
+		_, err := c.Search(ctx, &leaf.SearchRequest{Limit: 1})
+		if !errors.Is(err, tt.err) || calls.Load() != 1 {
+			t.Errorf("%s: %v, sent %d times", tt.name, err, calls.Load())
+		}
+		mu.Lock()
+		if have != 0 || asked < 1 || asked > 6 {
+			t.Errorf("%s: %d bytes are kept, asked %d times", tt.name, have, asked)
+		}
+		mu.Unlock()
+		cancel(nil)
 	}
 }

@@ -55,6 +55,13 @@ type Options struct {
 	Safe bool
 	// Buf is memory for the reply. It belongs to Do until that returns.
 	Buf []byte
+	// Room, if not nil, is asked before the reply gets memory for so many bytes in all. Its error is the cause of that of Do.
+	Room Room
+}
+
+// Room is asked for memory.
+type Room interface {
+	Grow(bytes int) error
 }
 
 // Client sends requests to one address. Its fields are set before the first request and not changed after it; the zero value of a
@@ -287,7 +294,7 @@ func (c *Client) takeIdle() *clientConn {
 
 // try sends the request on a connection that is in use, and gives that back or closes it.
 func (c *Client) try(ctx context.Context, k *clientConn, request []byte, o Options) ([]byte, *Error) {
-	reply, op, err := k.exchange(ctx, request, c.MaxReply, o.Buf)
+	reply, op, err := k.exchange(ctx, request, c.MaxReply, o)
 	keep := err == nil && op == OpRead && k.r == k.w
 	k.used = time.Now()
 	c.mu.Lock()

@@ -34,17 +34,17 @@ func newClientConn(nc net.Conn) *clientConn {
 
 // exchange sends a request and reads the reply. op is how far it came: OpWrite if the request was not handed to the system whole, else
 // OpRead. A reply with op OpWrite is one that the server gave without reading the request: the connection is at its end.
-func (k *clientConn) exchange(ctx context.Context, request []byte, limit int, buf []byte) (reply []byte, op Op, err error) {
+func (k *clientConn) exchange(ctx context.Context, request []byte, limit int, o Options) (reply []byte, op Op, err error) {
 	k.startWatch(ctx)
 	op = OpWrite
 	n, err := k.begin(len(request), request)
 	if n == int64(len(request))+HeaderSize {
 		op = OpRead
-		reply, err = k.receive(limit, buf)
+		reply, err = k.receive(limit, o)
 	} else if ctx.Err() == nil {
 		// The server may have refused the frame by its header, answered and closed.
 		if k.nc.SetReadDeadline(time.Now().Add(earlyWait)) == nil {
-			if early, readErr := k.receive(limit, buf); readErr == nil {
+			if early, readErr := k.receive(limit, o); readErr == nil {
 				reply, err = early, nil
 			}
 		}
@@ -56,7 +56,7 @@ func (k *clientConn) exchange(ctx context.Context, request []byte, limit int, bu
 }
 
 // receive reads a reply.
-func (k *clientConn) receive(limit int, buf []byte) ([]byte, error) {
+func (k *clientConn) receive(limit int, o Options) ([]byte, error) {
 	for k.w-k.r < HeaderSize {
 		k.compact()
 		n, err := k.nc.Read(k.buf[k.w:])
@@ -71,7 +71,10 @@ func (k *clientConn) receive(limit int, buf []byte) ([]byte, error) {
 	if k.r += HeaderSize; err != nil {
 		return nil, err
 	}
-	return readBody(k, buf, n, nil)
+	if o.Room == nil {
+		return readBody(k, o.Buf, n, nil)
+	}
+	return readBody(k, o.Buf, n, o.Room.Grow)
 }
 
 // Read reads what was read ahead, then from the connection.
