@@ -27,15 +27,6 @@ const (
 	batchBytes = 4 << 20          // of them in memory, for each batch under way
 )
 
-// memberError is what a member failed with.
-type memberError struct {
-	addr, call string
-	err        error
-}
-
-func (e *memberError) Error() string { return fmt.Sprintf("%s at %s: %v", e.call, e.addr, e.err) }
-func (e *memberError) Unwrap() error { return e.err }
-
 // partialError says that a member is a coordinator, and not all of its own members did what they were to do.
 type partialError struct{ failed []string }
 

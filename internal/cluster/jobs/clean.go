@@ -59,7 +59,7 @@ func (j *running) cleanOnce(ctx context.Context, w *work, adopt, count bool) (fo
 	}
 	for _, name := range names {
 		for g, group := range w.st.Groups {
-			for k, m := range group.Members {
+			for k := range group.Members {
 				at := j.snapshot().Cursor
 				if name < at.Index || name == at.Index && (g < at.Group || g == at.Group && k < at.Member) {
 					continue
@@ -70,7 +70,7 @@ func (j *running) cleanOnce(ctx context.Context, w *work, adopt, count bool) (fo
 				}
 				n, err := j.cleanMember(ctx, w, name, g, k, after, adopt, count)
 				if err != nil {
-					return 0, fmt.Errorf("put documents of the index %q in order that %s does not own: %w", name, m.Addr, err)
+					return 0, fmt.Errorf("put documents of the index %q in order that group %d does not own: %w", name, g, err)
 				}
 				found += n
 			}

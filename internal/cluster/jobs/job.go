@@ -32,6 +32,8 @@ type Job struct {
 	Total   uint64    `json:"total"` // documents to look at, as far as it is known
 	Started time.Time `json:"started"`
 	Error   string    `json:"error"` // why it failed, or what it waits for
+	// FailedAddresses are the members that it waits for; of a repair, those that it could not make equal so far.
+	FailedAddresses []string `json:"failed_addresses"`
 }
 
 // RebalanceReply is what became of a rebalance.
@@ -42,6 +44,8 @@ type RebalanceReply struct {
 	MissingAtSource uint64 `json:"missing_at_source"` // documents that were listed and gone when they were read
 	Job             string `json:"job"`
 	Error           string `json:"error,omitempty"` // where it is not OK: why it failed, or what it waits for, with the address
+	// FailedAddresses are the members that it waits for, where it is not OK.
+	FailedAddresses []string `json:"failed_addresses"`
 }
 
 // RepairReply is what became of a repair.

@@ -71,9 +71,10 @@ type record struct {
 
 // progress is what whoever does a job has come to. The ledger may be some batches behind.
 type progress struct {
-	Error string `json:"error,omitempty"`
-	Done  uint64 `json:"done"`
-	Total uint64 `json:"total"`
+	Error string   `json:"error,omitempty"`
+	Away  []string `json:"away,omitempty"` // members that are waited for; replaced as a whole. It holds while Error is not empty
+	Done  uint64   `json:"done"`
+	Total uint64   `json:"total"`
 
 	From     int    `json:"from,omitempty"`
 	To       int    `json:"to,omitempty"`
@@ -105,7 +106,21 @@ func (r *record) ended() bool { return r.State != Running && r.State != Paused }
 
 // job is the record as callers see it.
 func (r *record) job() Job {
-	return Job{ID: r.ID, Kind: r.Kind, State: r.State, Done: r.Done, Total: r.Total, Started: time.UnixMilli(r.Started).UTC(), Error: r.Error}
+	out := Job{
+		ID: r.ID, Kind: r.Kind, State: r.State, Done: r.Done, Total: r.Total, Started: time.UnixMilli(r.Started).UTC(), Error: r.Error,
+		FailedAddresses: []string{},
+	}
+	for i := range r.Groups {
+		out.FailedAddresses = append(out.FailedAddresses, r.Groups[i].Failed...)
+	}
+	if r.Error != "" {
+		for _, addr := range r.Away {
+			if !slices.Contains(out.FailedAddresses, addr) {
+				out.FailedAddresses = append(out.FailedAddresses, addr)
+			}
+		}
+	}
+	return out
 }
 
 // find returns the job with the id; nil if there is none.

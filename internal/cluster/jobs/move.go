@@ -52,11 +52,11 @@ func (j *running) rebalance(ctx context.Context) error {
 		_, isFailure := errors.AsType[*failure](err)
 		switch {
 		case err == nil && done:
-			j.waits(nil)
+			j.waits(ctx, nil)
 			return nil
 		case err == nil:
 			try = 1
-			j.waits(nil)
+			j.waits(ctx, nil)
 			continue
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -71,7 +71,7 @@ func (j *running) rebalance(ctx context.Context) error {
 			wait = min(wait, restartPause*time.Duration(try)) // another map is in force by now
 		}
 		if try > 2 {
-			j.waits(err)
+			j.waits(ctx, err)
 		}
 		if err := pause(ctx, wait); err != nil {
 			return err
@@ -155,8 +155,12 @@ func (j *running) change(ctx context.Context, fn func(m *shardmap.Map) (*shardma
 }
 
 // fence sees to it that no write is under way any more that this job, or another that did it before, has begun and not seen the end of:
-// the map gets a new epoch, with nothing else changed, and all members take it.
+// the map gets a new epoch, with nothing else changed, and all members take it. Where one is away nothing is begun: each call of it would
+// take its whole time.
 func (j *running) fence(ctx context.Context, st *members.State) (*members.State, error) {
+	if err := roll(ctx, st); err != nil {
+		return nil, err
+	}
 	if j.fenced != st.Epoch() {
 		was := st.Map
 		next, err := j.change(ctx, func(m *shardmap.Map) (*shardmap.Map, error) {
@@ -298,7 +302,7 @@ func (j *running) copying(ctx context.Context, st *members.State) error {
 	if err := j.copy(ctx, w); err != nil {
 		return err
 	}
-	j.waits(nil)
+	j.waits(ctx, nil)
 	for pass := 1; ; pass++ {
 		if err := j.r.replayAll(ctx, st); err != nil {
 			return err

@@ -41,7 +41,7 @@ func (j *running) repair(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			j.waits(err)
+			j.waits(ctx, err)
 			if err := pause(ctx, backoff(try, leastBackoff, mostBackoff)); err != nil {
 				return err
 			}
@@ -69,7 +69,7 @@ func (j *running) repair(ctx context.Context) error {
 			try = 1
 			continue
 		case !members.IsStale(err):
-			j.waits(err)
+			j.waits(ctx, err)
 		}
 		if err := pause(ctx, backoff(try, leastBackoff, mostBackoff)); err != nil {
 			return err
@@ -206,7 +206,7 @@ func (w *work) readyPrimary(ctx context.Context, own *survey, group *members.Gro
 		}
 		if sdl := own.schemas[w.groupOf(from)][name]; have[name] != sdl {
 			if _, err := w.prepare(ctx, name, from, primary); err != nil {
-				return fmt.Errorf("give %s the schema of the index %q: %w", primary.Addr, name, err)
+				return fmt.Errorf("give a primary the schema of the index %q: %w", name, err)
 			}
 		}
 	}
@@ -235,7 +235,7 @@ func (w *work) repairMember(ctx context.Context, own *survey, ref, m *members.Me
 	for name := range have {
 		found, err := w.prepare(ctx, name, ref, m)
 		if err != nil {
-			return left, fmt.Errorf("give %s the schema of the index %q: %w", m.Addr, name, err)
+			return left, fmt.Errorf("give a replica the schema of the index %q: %w", name, err)
 		}
 		if !found {
 			continue // it was deleted meanwhile

@@ -436,13 +436,15 @@ func (j *running) snapshot() progress {
 	return p
 }
 
-// waits says what the job waits for; nil: for nothing.
-func (j *running) waits(err error) {
-	text := ""
-	if err != nil {
-		text = "waiting: " + api.ClipDetail(err.Error())
+// waits says what the job waits for, and for whom; nil: for nothing.
+func (j *running) waits(ctx context.Context, err error) {
+	if err == nil {
+		j.note(func(p *progress) { p.Error, p.Away = "", nil })
+		return
 	}
-	j.note(func(p *progress) { p.Error = text })
+	j.note(func(p *progress) { p.Error = "waiting: " + api.ClipDetail(err.Error()) })
+	away := j.r.away(ctx, err)
+	j.note(func(p *progress) { p.Away = away })
 }
 
 // asked tells whether the job is to be given up.
@@ -593,7 +595,7 @@ func (r *Runner) leave(j *running, err error) {
 			}
 			rec.progress = j.snapshot()
 			if state != "" {
-				rec.State, rec.Error = state, text
+				rec.State, rec.Error, rec.Away = state, text, nil
 			}
 			if state == Done {
 				rec.Done = rec.Total
@@ -653,15 +655,15 @@ func (r *Runner) Job(ctx context.Context, id string) (Job, error) {
 
 // shown is a job with what is known here and not in the ledger yet.
 func (r *Runner) shown(rec *record) Job {
-	out := rec.job()
 	r.mu.Lock()
 	j := r.current
 	r.mu.Unlock()
 	if j != nil && j.id == rec.ID && !rec.ended() {
-		p := j.snapshot()
-		out.Done, out.Total, out.Error = p.Done, p.Total, p.Error
+		live := *rec
+		live.progress = j.snapshot()
+		rec = &live
 	}
-	return out
+	return rec.job()
 }
 
 func (r *Runner) book(ctx context.Context) (*book, error) {
@@ -791,9 +793,13 @@ func (r *Runner) Rebalance(ctx context.Context, from, to int) (*RebalanceReply, 
 	if err != nil {
 		return nil, err
 	}
-	out := &RebalanceReply{OK: rec.State == Done && rec.Deferred == 0, Moved: rec.Moved, Deferred: rec.Deferred, MissingAtSource: rec.Missing, Job: id}
+	out := &RebalanceReply{
+		OK: rec.State == Done && rec.Deferred == 0, Moved: rec.Moved, Deferred: rec.Deferred, MissingAtSource: rec.Missing, Job: id,
+		FailedAddresses: []string{},
+	}
 	if !out.OK {
-		out.Error = r.shown(rec).Error
+		job := r.shown(rec)
+		out.Error, out.FailedAddresses = job.Error, job.FailedAddresses
 	}
 	if !rec.ended() {
 		out.Deferred += r.unmoved(ctx, rec)
