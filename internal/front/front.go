@@ -70,6 +70,7 @@ type Server struct {
 
 	refused  map[api.Code]obs.Counter
 	failures obs.LineLimit
+	away     sparse // failures that a state of others makes of every call
 
 	list []*Listening // in the order of their bindings
 	end  sync.Once
@@ -126,12 +127,17 @@ func (s *Server) Closing() bool { return s.drain.announced() }
 // Problem is what the caller is told of an error of work that was done with ctx.
 func (s *Server) Problem(ctx context.Context, err error) *api.Problem { return s.cfg.Problem(ctx, err) }
 
-// CountFailure counts a refusal, and logs why a call failed that should not have.
+// CountFailure counts a refusal, and logs why a call failed that should not have. Where others are to blame, such as members of a cluster
+// that are away, every call fails alike while that lasts: it is logged once, and once a minute from then on.
 func (s *Server) CountFailure(p *api.Problem) {
 	status := p.HTTPStatus()
 	if status >= http.StatusInternalServerError && p.Cause != nil {
-		if dropped, ok := s.failures.Allow(); ok {
-			s.log.Error("request failed", "request_id", p.RequestID, "code", string(p.Code), "error", p.Cause, "dropped_lines", dropped)
+		level, allow := slog.LevelError, s.failures.Allow
+		if ofOthers(p.Code) {
+			level, allow = slog.LevelWarn, func() (uint64, bool) { return s.away.allow(p.Code) }
+		}
+		if dropped, ok := allow(); ok {
+			s.log.Log(context.Background(), level, "request failed", "request_id", p.RequestID, "code", string(p.Code), "error", p.Cause, "dropped_lines", dropped)
 		}
 	}
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
