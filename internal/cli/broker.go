@@ -62,6 +62,9 @@ func (*brokerCmd) Help() string {
 	return `Serves a cluster of nodes as if it were one node. It owns no documents: any number of brokers may stand before the same nodes, and each
 can be killed at any time. Every member of a group holds the same documents; a write is acknowledged when all of them have it.
 
+At least one address to serve on is needed (--http, --grpc or --shard-port), and --shards or --store to know the members by. Where a --store
+has a shard map, that counts, and --shards only makes the first one: weft topology changes it.
+
 Examples:
   weft broker --http 127.0.0.1:7700 --shards "127.0.0.1:7901|127.0.0.1:7904,127.0.0.1:7902|127.0.0.1:7905"
   weft broker --http 127.0.0.1:7700 --shards "grpc://10.0.0.1:7701,grpc://10.0.0.2:7701" --store s3://bucket/weft

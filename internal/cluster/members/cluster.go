@@ -61,6 +61,9 @@ type Cluster struct {
 	// Under change:
 	version  shardmap.Version // of the map in the source
 	reported error            // the last failure that was logged
+	warned   bool             // it was a warning
+
+	began time.Time
 
 	suspects atomic.Pointer[map[string]bool]
 	seen     instances
@@ -90,7 +93,7 @@ func Open(o Options) (*Cluster, error) {
 	if o.Log == nil {
 		o.Log = obs.Discard()
 	}
-	c := &Cluster{o: o, done: make(chan struct{}), wake: make(chan struct{}, 1), change: make(chan struct{}, 1), members: map[string]*Member{}, gone: map[string]time.Time{}}
+	c := &Cluster{o: o, done: make(chan struct{}), wake: make(chan struct{}, 1), change: make(chan struct{}, 1), members: map[string]*Member{}, gone: map[string]time.Time{}, began: time.Now()}
 	var err error
 	if c.stand, err = newStanding(o.Dir, o.FS); err != nil {
 		return nil, err
@@ -204,14 +207,24 @@ func (c *Cluster) lock(ctx context.Context) error {
 
 func (c *Cluster) unlock() { <-c.change }
 
-// report logs a failure once for as long as it stays the same.
+// startTime is how long members may take to start before it is worth a warning.
+const startTime = 10 * time.Second
+
+// report logs a failure once for as long as it stays the same. Members that are started together with the coordinator do not answer at first:
+// that is told once, and is a warning only where it lasts.
 func (c *Cluster) report(err error) {
 	if c.lock(c.ctx) != nil {
 		return // it ends
 	}
 	defer c.unlock()
-	if c.reported == nil || c.reported.Error() != err.Error() {
+	starting := errors.Is(err, ErrNotReady) && time.Since(c.began) < startTime
+	switch {
+	case starting && c.reported == nil:
+		c.o.Log.Info("members are waited for", "error", err)
+	case starting && errors.Is(c.reported, ErrNotReady):
+	case c.reported == nil || !c.warned || c.reported.Error() != err.Error():
 		c.o.Log.Warn("read the shard map", "error", err)
+		c.warned = true
 	}
 	c.reported = err
 }
@@ -456,6 +469,9 @@ func (c *Cluster) putInForceLocked(ctx context.Context, m *shardmap.Map) error {
 	}
 	// Before it is read from: those who are new there may lack documents.
 	c.enlist(m)
+	if c.State() == nil {
+		c.differs(m)
+	}
 	c.state.Store(s)
 	c.part(s)
 	c.o.Log.Info("shard map in force", "epoch", m.Epoch, "groups", len(m.Groups), "placed", m.Placed, "moving", m.Move != nil)
