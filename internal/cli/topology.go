@@ -104,13 +104,19 @@ func changeTopology(ctx context.Context, glob *globals, io *IO, ch client.Topolo
 	})
 }
 
+// joining says how members are added.
+type joining struct {
+	Force bool `help:"Add it although it does not answer; repairs and rebalances wait for it then."`
+}
+
 type addGroup struct {
 	Members []string `arg:"" help:"Addresses of the members, the primary first."`
+	joining
 }
 
 // Run adds the group.
 func (a *addGroup) Run(ctx context.Context, glob *globals, io *IO) error {
-	return changeTopology(ctx, glob, io, client.TopologyChange{Action: "add_group", Members: a.Members})
+	return changeTopology(ctx, glob, io, client.TopologyChange{Action: "add_group", Members: a.Members, Force: a.Force})
 }
 
 type removeGroup struct{}
@@ -123,11 +129,12 @@ func (*removeGroup) Run(ctx context.Context, glob *globals, io *IO) error {
 type addMember struct {
 	Shard  int    `arg:"" help:"Ordinal of the group, from 0."`
 	Member string `arg:"" help:"Address of the new member."`
+	joining
 }
 
 // Run adds the member.
 func (a *addMember) Run(ctx context.Context, glob *globals, io *IO) error {
-	return changeTopology(ctx, glob, io, client.TopologyChange{Action: "add_member", Group: a.Shard, Member: a.Member})
+	return changeTopology(ctx, glob, io, client.TopologyChange{Action: "add_member", Group: a.Shard, Member: a.Member, Force: a.Force})
 }
 
 type removeMember struct {
@@ -158,36 +165,41 @@ func (f *follow) run(ctx context.Context, glob *globals, io *IO, start func(c *c
 			_, err := fmt.Fprintf(io.Stdout, "job %s\n", id)
 			return err
 		}
-		t := time.NewTicker(jobLook)
-		defer t.Stop()
-		told := ""
-		for {
-			j, err := c.Job(ctx, id)
-			if err != nil {
-				return err
-			}
-			if j.State == "running" && j.Error != told {
-				// What it waits for: a job goes on when that is there.
-				if told = j.Error; told != "" {
-					say(io.Stderr, "job %s: %s\n", id, told)
-				}
-			}
-			if j.State != "running" {
-				if err := printJob(io, j); err != nil {
-					return err
-				}
-				if j.State != "done" {
-					return fmt.Errorf("the job is %s", j.State)
-				}
-				return nil
-			}
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-				return fmt.Errorf("job %s goes on: %w", id, context.Cause(ctx))
+		return endsAs(ctx, io, c, id, "done")
+	})
+}
+
+// endsAs waits for a job and prints what became of it. That it is not the state that is wanted is an error.
+func endsAs(ctx context.Context, io *IO, c *client.Client, id, state string) error {
+	t := time.NewTicker(jobLook)
+	defer t.Stop()
+	told := ""
+	for {
+		j, err := c.Job(ctx, id)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if err == nil && j.State == "running" && j.Error != told {
+			// What it waits for: a job goes on when that is there.
+			if told = j.Error; told != "" {
+				say(io.Stderr, "job %s: %s\n", id, told)
 			}
 		}
-	})
+		if err == nil && j.State != "running" {
+			if err := printJob(io, j); err != nil {
+				return err
+			}
+			if j.State != state {
+				return fmt.Errorf("the job is %s", j.State)
+			}
+			return nil
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return fmt.Errorf("job %s goes on: %w", id, context.Cause(ctx))
+		}
+	}
 }
 
 func printJob(io *IO, j *client.Job) error {
@@ -267,9 +279,26 @@ func (r *resumeJob) Run(ctx context.Context, glob *globals, io *IO) error {
 	return r.act(ctx, glob, io, "resume")
 }
 
-type cancelJob struct{ jobID }
+type cancelJob struct {
+	jobID
+	NoWait bool          `help:"Print the job and end; what it has to undo is undone yet."`
+	For    time.Duration `name:"wait-for" default:"2m" help:"How long to wait for its end."`
+}
 
-// Run gives the job up.
+// Run gives the job up, and waits until it has ended: what it has copied is deleted first.
 func (c *cancelJob) Run(ctx context.Context, glob *globals, io *IO) error {
-	return c.act(ctx, glob, io, "cancel")
+	if c.NoWait {
+		return c.act(ctx, glob, io, "cancel")
+	}
+	if c.For <= 0 {
+		return usage(fmt.Errorf("--wait-for: %v is not above 0s", c.For))
+	}
+	return withClient(glob, func(cl *client.Client) error {
+		if _, err := cl.ChangeJob(ctx, c.ID, "cancel"); err != nil {
+			return err
+		}
+		ctx, stop := context.WithTimeoutCause(ctx, c.For, fmt.Errorf("it has not ended in %v", c.For))
+		defer stop()
+		return endsAs(ctx, io, cl, c.ID, "cancelled")
+	})
 }

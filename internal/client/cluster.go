@@ -42,7 +42,9 @@ type Job struct {
 	Done    uint64 `json:"done"`
 	Total   uint64 `json:"total"`
 	Started string `json:"started"`
-	Error   string `json:"error"`
+	Error   string `json:"error"` // why it failed, or what it waits for
+	// FailedAddresses are the members that it waits for; of a repair, those that it could not make equal.
+	FailedAddresses []string `json:"failed_addresses"`
 }
 
 // Topology returns the shard map.
@@ -58,6 +60,7 @@ type TopologyChange struct {
 	Group   int      // of add_member
 	Member  string   // of add_member and remove_member
 	Epoch   uint64   // of the map that is to be changed; 0: whatever it is
+	Force   bool     // of add_group and add_member: also where a new member does not answer
 }
 
 // ChangeTopology changes the shard map and returns the new one.
@@ -71,6 +74,9 @@ func (c *Client) ChangeTopology(ctx context.Context, ch TopologyChange) (*Topolo
 		p.Set("member", ch.Member)
 	case "remove_member":
 		p.Set("member", ch.Member)
+	}
+	if ch.Force {
+		p.Set("force", "true")
 	}
 	if ch.Epoch > 0 {
 		p.Set("epoch", strconv.FormatUint(ch.Epoch, 10))

@@ -189,18 +189,30 @@ func (c *Coordinator) showTopology(call *front.Call, s *members.State) *api.Prob
 }
 
 // topologyParams are those of a change of the map.
-var topologyParams = []string{"action", "members", "group", "member", "epoch"}
+var topologyParams = []string{"action", "members", "group", "member", "epoch", "force"}
 
 // changeTopology changes the shard map: action is add_group (members: comma list), remove_group, add_member (group, member) or
-// remove_member (member). With epoch the change is made only to the map of that epoch.
+// remove_member (member). With epoch the change is made only to the map of that epoch. Members that are added have to answer, but with force.
 func (c *Coordinator) changeTopology(call *front.Call) *api.Problem {
 	if c.cfg.Store == nil {
 		return api.NewProblem(api.JobConflict, "the members keep the shard map, and --shards says who they are: start the coordinators with other shards, or with a store")
 	}
 	p := call.Params()
-	change, prob := topologyChange(p)
+	change, added, prob := topologyChange(p)
 	if prob != nil {
 		return prob
+	}
+	force, prob := flag(call, "force", false)
+	if prob != nil {
+		return prob
+	}
+	if p.Has("force") && added == nil {
+		return api.NewProblem(api.InvalidParameter, "force: "+p.Get("action")+" does not take it").On("force")
+	}
+	if s := c.members.State(); s != nil && !force {
+		if prob := c.joining(call.Context(), s, change, added); prob != nil {
+			return prob
+		}
 	}
 	var epoch uint64
 	if p.Has("epoch") {
@@ -225,31 +237,32 @@ func (c *Coordinator) changeTopology(call *front.Call) *api.Problem {
 // mapChange makes the next map of one.
 type mapChange func(m *shardmap.Map) (*shardmap.Map, error)
 
-// topologyActions are the changes that there are, by what they need: a group's ordinal, a member, or members.
+// topologyActions are the changes that there are, by what they need: a group's ordinal, a member, or members; and whether these are added.
 var topologyActions = map[string]struct {
 	needs []string
+	adds  bool
 	make  func(group int, addrs []string) mapChange
 }{
-	"add_group": {[]string{"members"}, func(_ int, addrs []string) mapChange {
+	"add_group": {[]string{"members"}, true, func(_ int, addrs []string) mapChange {
 		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddGroup(addrs...) }
 	}},
-	"remove_group": {nil, func(int, []string) mapChange { return (*shardmap.Map).RemoveGroup }},
-	"add_member": {[]string{"group", "member"}, func(group int, addrs []string) mapChange {
+	"remove_group": {nil, false, func(int, []string) mapChange { return (*shardmap.Map).RemoveGroup }},
+	"add_member": {[]string{"group", "member"}, true, func(group int, addrs []string) mapChange {
 		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.AddMember(group, addrs[0]) }
 	}},
-	"remove_member": {[]string{"member"}, func(_ int, addrs []string) mapChange {
+	"remove_member": {[]string{"member"}, false, func(_ int, addrs []string) mapChange {
 		return func(m *shardmap.Map) (*shardmap.Map, error) { return m.RemoveMember(addrs[0]) }
 	}},
 }
 
-// topologyChange reads a change. What an action does not need must not be given.
-func topologyChange(p url.Values) (mapChange, *api.Problem) {
+// topologyChange reads a change, and the addresses that come into the map with it. What an action does not need must not be given.
+func topologyChange(p url.Values) (change mapChange, added []string, prob *api.Problem) {
 	if !p.Has("action") {
-		return nil, &api.Problem{Code: api.MissingParameter, Field: "action", Detail: "action is missing: " + topologyWords}
+		return nil, nil, &api.Problem{Code: api.MissingParameter, Field: "action", Detail: "action is missing: " + topologyWords}
 	}
 	action, ok := topologyActions[p.Get("action")]
 	if !ok {
-		return nil, api.NewProblem(api.InvalidParameter, "action: "+topologyWords).On("action")
+		return nil, nil, api.NewProblem(api.InvalidParameter, "action: "+topologyWords).On("action")
 	}
 	group := 0
 	var addrs []string
@@ -257,17 +270,16 @@ func topologyChange(p url.Values) (mapChange, *api.Problem) {
 		needed := slices.Contains(action.needs, name)
 		switch {
 		case needed && !p.Has(name):
-			return nil, &api.Problem{Code: api.MissingParameter, Field: name, Detail: name + " is missing: " + p.Get("action") + " needs it"}
+			return nil, nil, &api.Problem{Code: api.MissingParameter, Field: name, Detail: name + " is missing: " + p.Get("action") + " needs it"}
 		case !needed && p.Has(name):
-			return nil, api.NewProblem(api.InvalidParameter, name+": "+p.Get("action")+" does not take it").On(name)
+			return nil, nil, api.NewProblem(api.InvalidParameter, name+": "+p.Get("action")+" does not take it").On(name)
 		case !needed:
 			continue
 		}
 		switch name {
 		case "group":
-			var prob *api.Problem
 			if group, prob = api.ParseCount("group", p.Get("group"), 0, placement.MaxShards-1); prob != nil {
-				return nil, prob
+				return nil, nil, prob
 			}
 		case "member":
 			addrs = []string{p.Get("member")}
@@ -275,10 +287,13 @@ func topologyChange(p url.Values) (mapChange, *api.Problem) {
 			addrs = strings.FieldsFunc(p.Get("members"), func(r rune) bool { return r == ',' || r == '|' })
 		}
 		if name != "group" && (len(addrs) == 0 || addrs[0] == "") {
-			return nil, api.NewProblem(api.InvalidParameter, name+": it names no address").On(name)
+			return nil, nil, api.NewProblem(api.InvalidParameter, name+": it names no address").On(name)
 		}
 	}
-	return action.make(group, addrs), nil
+	if action.adds {
+		added = addrs
+	}
+	return action.make(group, addrs), added, nil
 }
 
 const topologyWords = "it is add_group, remove_group, add_member or remove_member"
