@@ -436,11 +436,20 @@ func (r *BulkReply) AppendMembers(b []byte) []byte {
 	return appendInferred(b, r.Inferred)
 }
 
-// AppendJSON appends the reply.
-func (r *BulkReply) AppendJSON(b []byte) []byte {
+// AppendJSON appends the reply. For repeated see AppendRepeated.
+func (r *BulkReply) AppendJSON(b []byte, repeated bool) []byte {
 	b = append(b, '{')
-	b = r.AppendMembers(b)
+	b = AppendRepeated(r.AppendMembers(b), repeated)
 	return append(b, '}')
+}
+
+// AppendRepeated appends to the members of the reply to a bulk load, if so, that it was taken before, by its key, and that this is what came
+// of it then.
+func AppendRepeated(b []byte, repeated bool) []byte {
+	if repeated {
+		b = append(b, `,"repeated":true`...)
+	}
+	return b
 }
 
 // IndexInfo describes an index.

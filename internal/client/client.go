@@ -183,6 +183,8 @@ type BulkResult struct {
 	TookMS          float64    `json:"took_ms"`
 	Errors          []DocError `json:"errors"`
 	FailedAddresses []string   `json:"failed_addresses"`
+	// Repeated says that the server had taken the load before, by its Idempotency-Key: this is what came of it then.
+	Repeated bool `json:"repeated"`
 }
 
 // Bulk indexes the documents of an NDJSON body in order. Documents that were refused are in Errors; that is not an error of

@@ -59,7 +59,7 @@ func (n *Node) bulk(c *front.Call) *api.Problem {
 	if !load.reply.OK {
 		status = http.StatusMultiStatus
 	}
-	return c.JSON(status, load.reply.AppendJSON(nil))
+	return c.JSON(status, load.reply.AppendJSON(nil, load.repeated))
 }
 
 // load runs a load that has its place. open gives the stream, whose reads have to fail when their context ends, and what is to be

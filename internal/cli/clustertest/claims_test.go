@@ -420,11 +420,11 @@ func TestARetriedBulkIsSafe(t *testing.T) {
 		}
 		return r.object(t)
 	}
-	if r := send(a); number(t, r, "indexed") != 100 {
+	if r := send(a); number(t, r, "indexed") != 100 || r["repeated"] != nil {
 		t.Fatalf("%v", r)
 	}
 	a.must(200, "POST", "/index", "application/json", []byte(`{"id":"pkg/7","title":"newer"}`))
-	if r := send(b); number(t, r, "indexed") != 100 || r["ok"] != true {
+	if r := send(b); number(t, r, "indexed") != 100 || r["ok"] != true || r["repeated"] != true {
 		t.Errorf("again: %v", r)
 	}
 	o := b.must(200, "GET", "/doc?id=pkg/7", "", nil).object(t)

@@ -111,7 +111,7 @@ func (c *Coordinator) bulk(call *front.Call) *api.Problem {
 	if err != nil {
 		return call.Long(c.problem(call.Context(), err))
 	}
-	return call.JSON(statusOf(reply.OK), reply.BulkReply.AppendJSON(nil))
+	return call.JSON(statusOf(reply.OK), reply.BulkReply.AppendJSON(nil, reply.Repeated))
 }
 
 func (c *Coordinator) getDocument(call *front.Call) *api.Problem {

@@ -179,18 +179,11 @@ func readIndexReply(b []byte) (*leaf.IndexReply, *api.Problem, error) {
 func appendBulkReply(b []byte, r *leaf.BulkReply) []byte {
 	if !r.OK && r.Indexed == 0 {
 		p := &api.Problem{Code: api.NothingApplied, Detail: fmt.Sprintf("none of the %d documents was applied; see errors", r.Failed)}
-		p.Extra = appendMeta(appendRepeated(r.AppendMembers(nil), r), &r.Meta)
+		p.Extra = appendMeta(api.AppendRepeated(r.AppendMembers(nil), r.Repeated), &r.Meta)
 		return appendProblem(b, p)
 	}
-	b = r.BulkReply.AppendJSON(b)
-	return append(appendMeta(appendRepeated(b[:len(b)-1], r), &r.Meta), '}')
-}
-
-func appendRepeated(b []byte, r *leaf.BulkReply) []byte {
-	if r.Repeated {
-		b = append(b, `,"repeated":true`...)
-	}
-	return b
+	b = r.BulkReply.AppendJSON(b, r.Repeated)
+	return append(appendMeta(b[:len(b)-1], &r.Meta), '}')
 }
 
 // readBulkReply reads it. most is how many refused documents are taken from the list.
