@@ -87,6 +87,7 @@ type Limits struct {
 	BulkQueue    int           // default 32
 	Scans        int           // plans, and lists, exports and digests of the shard protocols, at once; default 8
 	QueueWait    time.Duration // longest wait for a place; default 5 s
+	StreamIdle   time.Duration // how long a member may give nothing of a list or an export, before another one goes on; default 30 s
 	RequestBytes int64         // memory for the bodies of all requests under way; default 256 MiB
 	// The others are as those of a node, with the same defaults.
 	DocumentBytes, SearchBytes, SchemaBytes, ReplyBytes, AggBytes, FrameBytes int64
@@ -117,6 +118,7 @@ func (c *Config) ensureDefaults() {
 	setDefault(&l.BulkQueue, 32)
 	setDefault(&l.Scans, 8)
 	setDefault(&l.QueueWait, 5*time.Second)
+	setDefault(&l.StreamIdle, read.DefaultStreamIdle)
 	setDefault(&l.RequestBytes, 256<<20)
 	setDefault(&l.DocumentBytes, 16<<20)
 	setDefault(&l.SearchBytes, 1<<20)
@@ -229,7 +231,7 @@ func New(cfg Config) (_ *Coordinator, err error) {
 		undo = append(undo, c.hints.Close)
 	}
 	if c.read, err = read.New(c.members, read.Options{
-		Node: id, Version: cfg.Version, Order: cfg.ReadOrder, Standing: c.standing, Vouch: c.members.Vouch,
+		Node: id, Version: cfg.Version, Order: cfg.ReadOrder, Standing: c.standing, Vouch: c.members.Vouch, StreamIdle: l.StreamIdle,
 	}); err != nil {
 		return nil, err
 	}

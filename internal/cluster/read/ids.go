@@ -75,7 +75,7 @@ func (r *Reader) ids(c *running, p *plan, req *leaf.IDsRequest, m *idMerge) (*le
 		if m.limit > 0 {
 			q.Limit = m.limit - m.given
 		}
-		s.start(i, g, idsOf(&q, &beyond[i]))
+		s.start(i, g, r.o.StreamIdle, idsOf(&q, &beyond[i]))
 	}
 	m.heap = m.heap[:0]
 	whole := true
@@ -115,9 +115,9 @@ func (r *Reader) ids(c *running, p *plan, req *leaf.IDsRequest, m *idMerge) (*le
 }
 
 // idsOf lists the ids of one group. beyond is set if there are more than were asked for.
-func idsOf(req *leaf.IDsRequest, beyond *bool) func(ctx context.Context, m leaf.Member, send func([]string) error) (leaf.Meta, error) {
+func idsOf(req *leaf.IDsRequest, beyond *bool) giver[[]string] {
 	after, left := req.After, req.Limit
-	return func(ctx context.Context, m leaf.Member, send func([]string) error) (leaf.Meta, error) {
+	return func(ctx context.Context, m leaf.Member, heard func(func() error) error, send func([]string) error) (leaf.Meta, error) {
 		q := *req
 		q.After = after
 		// Where all had come before the end was lost, one more tells whether there are more.
@@ -125,7 +125,7 @@ func idsOf(req *leaf.IDsRequest, beyond *bool) func(ctx context.Context, m leaf.
 		if req.Limit > 0 {
 			q.Limit = max(left, 1)
 		}
-		reply, err := m.IDs(ctx, &q, func(ids []string) error {
+		take := func(ids []string) error {
 			switch {
 			case len(ids) == 0:
 				return nil
@@ -140,7 +140,8 @@ func idsOf(req *leaf.IDsRequest, beyond *bool) func(ctx context.Context, m leaf.
 			}
 			after, left = ids[len(ids)-1], left-len(ids)
 			return nil
-		})
+		}
+		reply, err := m.IDs(ctx, &q, func(ids []string) error { return heard(func() error { return take(ids) }) })
 		if err != nil {
 			return leaf.Meta{}, err
 		}
@@ -251,7 +252,7 @@ func (r *Reader) export(c *running, p *plan, req *leaf.ExportRequest, e *exporti
 		}
 		q := *looking(opExport, req, g.view)
 		q.IDs = owners.ids[i]
-		s.start(i, g, exportOf(&q))
+		s.start(i, g, r.o.StreamIdle, exportOf(&q))
 	}
 	heads := make([]*exported, len(p.groups))
 	for i, id := range e.ids {
@@ -289,13 +290,13 @@ func (r *Reader) export(c *running, p *plan, req *leaf.ExportRequest, e *exporti
 }
 
 // exportOf gives the documents of one group.
-func exportOf(req *leaf.ExportRequest) func(ctx context.Context, m leaf.Member, send func(exported) error) (leaf.Meta, error) {
+func exportOf(req *leaf.ExportRequest) giver[exported] {
 	next := 0 // place of the first id of which nothing is known
-	return func(ctx context.Context, m leaf.Member, send func(exported) error) (leaf.Meta, error) {
+	return func(ctx context.Context, m leaf.Member, heard func(func() error) error, send func(exported) error) (leaf.Meta, error) {
 		q := *req
 		q.IDs = req.IDs[next:]
 		taken := make(chan struct{}, 1)
-		reply, err := m.Export(ctx, &q, func(doc leaf.ExportedDoc) error {
+		take := func(doc leaf.ExportedDoc) error {
 			at := slices.Index(req.IDs[next:], doc.ID)
 			if at < 0 {
 				return errNotAsked
@@ -311,7 +312,8 @@ func exportOf(req *leaf.ExportRequest) func(ctx context.Context, m leaf.Member, 
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-		})
+		}
+		reply, err := m.Export(ctx, &q, func(doc leaf.ExportedDoc) error { return heard(func() error { return take(doc) }) })
 		if err != nil {
 			return leaf.Meta{}, err
 		}

@@ -2,6 +2,7 @@ package read
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -214,6 +215,9 @@ type memberLeaf struct {
 // Call implements serve.Leaf.
 func (l memberLeaf) Call(ctx context.Context, t task) (reply, error) {
 	v, err := t.run(ctx, l.m.Leaf)
+	if stalled, ok := errors.AsType[*StalledError](err); ok {
+		err = &leaf.TransportError{Address: l.m.Addr, Call: classNames[t.class()], Cause: stalled}
+	}
 	if err != nil {
 		return reply{}, err
 	}

@@ -30,6 +30,9 @@ const DefaultReserve = 20 * time.Millisecond
 // DefaultCallTimeout is the CallTimeout of Options that set none.
 const DefaultCallTimeout = 30 * time.Second
 
+// DefaultStreamIdle is the StreamIdle of Options that set none.
+const DefaultStreamIdle = 30 * time.Second
+
 // maxStale is how often a call is repeated because its shard map was refused.
 const maxStale = 3
 
@@ -53,6 +56,10 @@ type Options struct {
 	// CallTimeout bounds a call whose caller sets no deadline, but for IDs and Export, which take as long as their caller reads.
 	// Default: DefaultCallTimeout.
 	CallTimeout time.Duration
+	// StreamIdle bounds how long a member may give nothing of IDs and Export: then another one of its group goes on where it was. The time
+	// that what came waits for its caller does not count. Where there is no other, the call fails as if the member could not be reached.
+	// Default: DefaultStreamIdle.
+	StreamIdle time.Duration
 	// Parallel is how many groups are asked at once; 0 is all.
 	Parallel int
 	// Canary, if not nil, keeps a query that brought one member down from being sent to all of them again.
@@ -91,6 +98,9 @@ func New(src Source, o Options) (*Reader, error) {
 	}
 	if o.CallTimeout <= 0 {
 		o.CallTimeout = DefaultCallTimeout
+	}
+	if o.StreamIdle <= 0 {
+		o.StreamIdle = DefaultStreamIdle
 	}
 	if err := o.Budget.Validate(); err != nil {
 		return nil, fmt.Errorf("read: %w", err)

@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -42,13 +43,19 @@ func newStreams[T any](ctx context.Context, groups int) *streams[T] {
 	return s
 }
 
-// start lets run give the items of group i to its stream. run waits in send until the item is taken. Where it fails it may be run again
-// at another member, and is to go on where it was; it never runs twice at once.
-func (s *streams[T]) start(i int, g *group, run func(ctx context.Context, m leaf.Member, send func(T) error) (leaf.Meta, error)) {
+// giver runs a stream at a member: it calls heard with everything that the member gives, and gives items to send, which waits until one is
+// taken. Where it fails it may be run again at another member, and is to go on where it was; it never runs twice at once.
+type giver[T any] func(ctx context.Context, m leaf.Member, heard func(func() error) error, send func(T) error) (leaf.Meta, error)
+
+// start lets run give the items of group i to its stream. A member that gives nothing for idle is left for another one; the time that
+// items wait to be taken is none of the member's.
+func (s *streams[T]) start(i int, g *group, idle time.Duration, run giver[T]) {
 	st := &stream[T]{items: make(chan T)}
 	s.all[i] = st
 	t := streamTask(func(ctx context.Context, m leaf.Member) (leaf.Meta, error) {
-		return run(ctx, m, func(item T) error {
+		w, ctx := watch(ctx, idle)
+		defer w.end()
+		meta, err := run(ctx, m, w.heard, func(item T) error {
 			select {
 			case st.items <- item:
 				return nil
@@ -56,6 +63,10 @@ func (s *streams[T]) start(i int, g *group, run func(ctx context.Context, m leaf
 				return context.Cause(ctx)
 			}
 		})
+		if err != nil && w.stalled() {
+			err = &StalledError{Idle: idle}
+		}
+		return meta, err
 	})
 	s.wait.Go(func() {
 		defer close(st.items)
@@ -117,6 +128,48 @@ func (s *streams[T]) settle(r *Reader, c *running, p *plan, index string) (*gath
 		}
 	}
 	return g, settle(r, c, opStream, g, &round{p: p, each: make([]task, len(p.groups))})
+}
+
+// StalledError says that a member has given nothing of a stream for too long. Its address is that of the leaf.TransportError around it.
+type StalledError struct{ Idle time.Duration }
+
+// Error says for how long.
+func (e *StalledError) Error() string {
+	return fmt.Sprintf("nothing of the stream came for %v", e.Idle)
+}
+
+// watcher ends a context when nothing was heard of a member for some time.
+type watcher struct {
+	idle   time.Duration
+	timer  *time.Timer
+	cancel context.CancelFunc
+	ctx    context.Context // that of the member's call
+	parent context.Context
+}
+
+func watch(parent context.Context, idle time.Duration) (*watcher, context.Context) {
+	ctx, cancel := context.WithCancel(parent)
+	w := &watcher{idle: idle, cancel: cancel, ctx: ctx, parent: parent}
+	w.timer = time.AfterFunc(idle, cancel)
+	return w, ctx
+}
+
+// heard runs fn on what a member has given; the time that it takes does not count. Nothing is taken any more of a member that was given up,
+// so that what another one gives in its place follows what was taken.
+func (w *watcher) heard(fn func() error) error {
+	if !w.timer.Stop() {
+		return context.Canceled
+	}
+	defer w.timer.Reset(w.idle)
+	return fn()
+}
+
+// stalled tells whether it was the watcher that has ended the context.
+func (w *watcher) stalled() bool { return w.ctx.Err() != nil && w.parent.Err() == nil }
+
+func (w *watcher) end() {
+	w.timer.Stop()
+	w.cancel()
 }
 
 // streamTask is a stream as a task.
