@@ -240,7 +240,7 @@ func (ix *index) parse(sdl string) (*schema.Schema, error) {
 // How long members are waited for that are asked for a schema.
 const (
 	askTimeout    = 2 * time.Second
-	graceOfAsking = 100 * time.Millisecond // once one of them has answered, where that is enough
+	graceOfAsking = 100 * time.Millisecond // once one of them has answered what is enough
 )
 
 // answer is what a member says about an index.
@@ -251,7 +251,10 @@ type answer struct {
 	err    error
 }
 
-// ask asks members for an index. With a grace, those that have not answered so long after the first one are not waited for.
+// enough tells whether the answer says all that has to be known: what the index is, or that there is none, which the first group alone can say.
+func (a *answer) enough() bool { return a.info != nil || a.absent && a.group == 0 }
+
+// ask asks members for an index. With a grace, those that have not answered so long after the first whose answer is enough are not waited for.
 func (ix *index) ask(ctx context.Context, to []target, grace time.Duration) []answer {
 	ctx, cancel := context.WithTimeout(ctx, min(askTimeout, ix.w.o.Limits.CallTimeout))
 	defer cancel()
@@ -287,7 +290,7 @@ func (ix *index) ask(ctx context.Context, to []target, grace time.Duration) []an
 			select {
 			case i := <-done:
 				waiting = false
-				if list[i].err == nil && late == nil {
+				if list[i].enough() && late == nil {
 					t := time.NewTimer(grace)
 					defer t.Stop()
 					late = t.C

@@ -383,3 +383,30 @@ func TestASlowMemberIsNotWaitedForToLearnASchema(t *testing.T) {
 		}
 	})
 }
+
+// TestTheFirstGroupIsWaitedForWhereOthersKnowNothing: that another group does not have an index says nothing, and however quickly it says so, the
+// first group is asked to the end.
+func TestTheFirstGroupIsWaitedForWhereOthersKnowNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 1)
+		w := c.writer(Options{})
+		c.models["0/0"].before = func(ctx context.Context, call string) {
+			if call != "Info" {
+				return
+			}
+			busy := time.NewTimer(5 * graceOfAsking)
+			defer busy.Stop()
+			select {
+			case <-busy.C:
+			case <-ctx.Done():
+			}
+		}
+		reply, err := w.Index(context.WithoutCancel(t.Context()), &leaf.IndexRequest{Index: "x", Body: []byte(`{"id":"a","n":1}`)})
+		if err != nil || !reply.OK {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
