@@ -100,42 +100,15 @@ func (s *system) reach(p *process) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
-	if err := s.ready(ctx); err != nil {
-		return errors.Join(err, s.stop())
-	}
-	return nil
-}
-
-func (s *system) ready(ctx context.Context) error {
 	for {
-		err := s.api.Ready(ctx)
-		if err == nil {
+		if err = s.api.Ready(ctx); err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%s is not ready: %w", s.name, err)
+			return errors.Join(fmt.Errorf("%s is not ready: %w", s.name, err), s.stop())
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-}
-
-// restart ends all processes and starts them again where they were, so that nothing of what was loaded is in memory only.
-func (s *system) restart(ctx context.Context, b *bench) error {
-	if err := s.stop(); err != nil {
-		return err
-	}
-	old := s.parts
-	s.parts = nil
-	for _, p := range old {
-		p, err := b.start(p.name, len(p.at), p.args...)
-		if err != nil {
-			return err
-		}
-		s.parts = append(s.parts, p)
-	}
-	ctx, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
-	return s.ready(ctx)
 }
 
 // stop ends all processes, the broker first.

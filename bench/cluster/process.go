@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,7 +88,6 @@ func profiled(name string) (end func() error) {
 // process is a server under way.
 type process struct {
 	name string
-	args []string // with the addresses that it has
 	cmd  *exec.Cmd
 	at   map[string]string // addresses by what they serve
 	log  bytes.Buffer      // what it said; whole once it has ended
@@ -140,12 +138,6 @@ func (b *bench) start(name string, listeners int, args ...string) (*process, err
 	if len(p.at) < listeners {
 		err := p.cmd.Process.Kill()
 		return nil, errors.Join(fmt.Errorf("%s does not listen: %w\n%s", name, <-p.done, p.log.String()), err)
-	}
-	p.args = slices.Clone(args)
-	for i, arg := range args {
-		if addr, ok := p.at[map[string]string{"--http": "http", "--grpc": "grpc", "--shard-port": "shard"}[arg]]; ok && i+1 < len(args) {
-			p.args[i+1] = addr
-		}
 	}
 	return p, nil
 }

@@ -54,14 +54,6 @@ func (b *bench) searches(ctx context.Context, c *corpus) (err error) {
 	if err := rest(ctx, systems...); err != nil {
 		return err
 	}
-	for _, s := range systems {
-		if err := s.restart(ctx, b); err != nil {
-			return err
-		}
-	}
-	if err := rest(ctx, systems...); err != nil {
-		return err
-	}
 	var facts []string
 	for _, s := range systems {
 		n, err := s.segments(ctx)
@@ -82,7 +74,7 @@ func (b *bench) searches(ctx context.Context, c *corpus) (err error) {
 	if err := b.agree(ctx, arms, classes); err != nil {
 		return err
 	}
-	b.print("After the load and a restart: %s.\n", strings.Join(facts, "; "))
+	b.print("After the load: %s.\n", strings.Join(facts, "; "))
 	for range warmRounds {
 		if err := b.round(ctx, arms, classes, 1, false); err != nil {
 			return err
