@@ -131,8 +131,15 @@ func readSome(src io.Reader, b []byte, length int64) ([]byte, error) {
 	return b, nil
 }
 
-// Timed returns the request's body as a reader on which no single read waits longer than the configured stall, and which
-// fails at once when ctx ends. stop must be called when reading is over, before the reply; calling it again does nothing.
+// leastRate is how many bytes of a body have to come for each second that was waited for them, when that was longer than the configured stall.
+// Else few callers, who send a byte now and then, could hold all places of bulk loads for as long as they like.
+const leastRate = 1 << 10
+
+// errSlowBody is how a body ends that comes more slowly.
+var errSlowBody = fmt.Errorf("less than %d bytes of the body come in a second: %w", leastRate, os.ErrDeadlineExceeded)
+
+// Timed returns the request's body as a reader on which no single read waits longer than the configured stall, and all of them together
+// only while leastRate is kept, and which fails at once when ctx ends. stop must be called when reading is over, before the reply; calling it again does nothing.
 func (c *Call) Timed(ctx context.Context) (src io.Reader, stop func()) {
 	t := &timedReader{call: c, ctx: ctx, stall: c.s.cfg.Limits.BodyStall}
 	unhook := context.AfterFunc(ctx, t.interrupt)
@@ -152,6 +159,9 @@ type timedReader struct {
 	ctx   context.Context
 	stall time.Duration
 	next  time.Time // when the deadline is to be moved again
+
+	came   int64         // bytes
+	waited time.Duration // for them; the time that the reader takes is none of the sender's
 
 	mu   sync.Mutex
 	over bool // no deadline is set any more; under mu
@@ -184,7 +194,8 @@ func (t *timedReader) end() {
 }
 
 func (t *timedReader) Read(b []byte) (int, error) {
-	if now := time.Now(); now.After(t.next) && !t.call.read {
+	now := time.Now()
+	if now.After(t.next) && !t.call.read {
 		// Moved once for a while of reading, not for every read: a read waits at least stall, at most an eighth longer.
 		t.next = now.Add(t.stall / 8)
 		if err := t.call.conn.SetReadDeadline(t.next.Add(t.stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -195,6 +206,11 @@ func (t *timedReader) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	n, err := t.call.r.Body.Read(b)
+	t.came, t.waited = t.came+int64(n), t.waited+time.Since(now)
+	if err == nil && t.waited > t.stall && t.came < int64(t.waited.Seconds()*leastRate) {
+		t.call.stalled = true
+		return n, errSlowBody
+	}
 	if err == nil {
 		return n, nil
 	}
@@ -219,6 +235,8 @@ func (s *Server) BodyProblem(ctx context.Context, err error) *api.Problem {
 		return &again
 	}
 	switch {
+	case errors.Is(err, errSlowBody):
+		return &api.Problem{Code: api.BodyTimeout, Detail: fmt.Sprintf("less than %d bytes of the body came in a second, for longer than %v", leastRate, s.cfg.Limits.BodyStall), Cause: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &api.Problem{Code: api.BodyTimeout, Detail: fmt.Sprintf("no byte of the body came for %v", s.cfg.Limits.BodyStall), Cause: err}
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):

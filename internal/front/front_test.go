@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -163,6 +164,67 @@ func TestCallsAreCheckedAndAnswered(t *testing.T) {
 			t.Errorf("metrics lack %s", want)
 		}
 	}
+}
+
+// TestABodyThatTricklesEnds: a byte now and then is not enough, however long it is until the next. Where much has come before, it is.
+func TestABodyThatTricklesEnds(t *testing.T) {
+	r := newRole(t, Config{Limits: Limits{BodyStall: 200 * time.Millisecond}})
+	if err := r.server.Listen(t.Context(), r.server.HTTP("127.0.0.1:0")); err != nil {
+		t.Fatal(err)
+	}
+	r.server.Serve()
+	for _, tt := range []struct {
+		name       string
+		first, all int
+		status     string
+	}{
+		{"from the first byte", 0, 1000, "HTTP/1.1 408"},
+		{"behind much", 10_000, 10_030, "HTTP/1.1 200"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", r.server.Addr(HTTP))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := conn.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			if _, err := fmt.Fprintf(conn, "POST /echo?id=1 HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", tt.all, strings.Repeat("x", tt.first)); err != nil {
+				t.Fatal(err)
+			}
+			answered := make(chan string, 1)
+			go func() {
+				b := make([]byte, len(tt.status))
+				_, err := io.ReadFull(conn, b)
+				answered <- fmt.Sprint(string(b), err)
+			}()
+			tick := time.NewTicker(20 * time.Millisecond)
+			defer tick.Stop()
+			for sent := tt.first; ; {
+				select {
+				case got := <-answered:
+					if got != tt.status+"<nil>" {
+						t.Errorf("after %d bytes: %q, want %s", sent, got, tt.status)
+					}
+					return
+				case <-tick.C:
+					if sent == tt.all {
+						continue
+					}
+					if _, err := conn.Write([]byte{'x'}); err != nil {
+						t.Log(err) // it was cut off
+					}
+					sent++
+				}
+			}
+		})
+	}
+	if err := r.server.Shutdown(t.Context(), func() {}); err != nil {
+		t.Error(err)
+	}
+	r.server.Wait()
 }
 
 func TestErrorsThatEveryRoleMeets(t *testing.T) {
