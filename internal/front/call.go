@@ -46,6 +46,7 @@ type Call struct {
 	ready   *reply         // the answer of the handler, to be sent when it has given back what it held
 	size    int            // of the answer, or of the long part of a problem document
 	kept    []*admit.Place // held until the answer is sent
+	instead *api.Problem   // of the answer, for which there is no room
 
 	// cut says that reading the body was interrupted: net/http may take the connection for broken, so that it serves no further call.
 	cut atomic.Bool
@@ -195,7 +196,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, e *endpoint, prob
 			defer s.drain.Leave()
 		}
 		defer c.letGo()
-		prob = s.answer(c, e)
+		if prob = s.answer(c, e); prob == nil {
+			prob = c.instead
+		}
 	}
 	switch {
 	case prob != nil:
@@ -333,6 +336,23 @@ func (c *Call) Leave(place *admit.Place) {
 			room, place = place, nil
 		}
 		c.kept = append(c.kept, room)
+	}
+	place.Release()
+}
+
+// LeaveRead is Leave for calls that have no effect, where many may hold a place. Long answers for which the memory of the answers that are
+// being sent is full may take as much again while they keep their places; the answer of a call that finds no room there either is a refusal.
+func (c *Call) LeaveRead(place *admit.Place) {
+	if c.size > SmallReply {
+		weight := int64(c.size)
+		if room, err := c.s.replies.TryEnter(weight); err == nil {
+			c.kept = append(c.kept, room)
+		} else if room, err = c.s.late.TryEnter(min(weight, c.s.late.Limit())); err == nil {
+			c.kept = append(c.kept, room, place)
+			return
+		} else {
+			c.ready, c.size, c.instead = nil, 0, c.s.Problem(c.ctx, err)
+		}
 	}
 	place.Release()
 }

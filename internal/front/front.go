@@ -66,6 +66,7 @@ type Server struct {
 
 	memory  *admit.Gate // bytes of request bodies
 	replies *admit.Gate // bytes of long replies that are being sent
+	late    *admit.Gate // of those that found no room there; see Call.LeaveRead
 	drain   *Drain
 
 	refused  map[api.Code]obs.Counter
@@ -86,6 +87,7 @@ func New(cfg Config) *Server {
 		cfg: cfg, log: cfg.Log,
 		memory:  admit.New(GateMemory, l.RequestBytes, l.RequestQueue, l.QueueWait),
 		replies: admit.New(GateReplies, l.ReplyRoom, 0, 0), // never waited for
+		late:    admit.New(GateReplies, l.ReplyRoom, 0, 0),
 		drain:   newDrain(),
 		refused: make(map[api.Code]obs.Counter),
 		done:    make(chan struct{}),

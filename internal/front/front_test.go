@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -163,6 +164,67 @@ func TestCallsAreCheckedAndAnswered(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("metrics lack %s", want)
 		}
+	}
+}
+
+// slowWriter is a caller that takes nothing of an answer until it is let go.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	begun chan struct{} // told of the first bytes
+	takes chan struct{} // closed: they are taken
+	once  sync.Once
+}
+
+func (w *slowWriter) Write(b []byte) (int, error) {
+	w.once.Do(func() { w.begun <- struct{}{} })
+	<-w.takes
+	return w.ResponseRecorder.Write(b)
+}
+
+// TestLongAnswersOfReadsAreBounded: those that find no room keep their places, as many as have room once more, and the next is refused.
+func TestLongAnswersOfReadsAreBounded(t *testing.T) {
+	const long = 2 * SmallReply
+	gate := admit.New(GateSearches, 100, 0, time.Minute)
+	var s *Server
+	s = newServer(t, Config{Limits: Limits{ReplyRoom: 2 * long}, Routes: []Route{{Name: "long", Method: http.MethodGet, Path: "/long", Params: []string{}, Handler: func(c *Call) *api.Problem {
+		place, err := gate.Enter(c.Context(), 1)
+		if err != nil {
+			return s.Problem(c.Context(), err)
+		}
+		defer func() { c.LeaveRead(place) }()
+		return c.JSON(http.StatusOK, make([]byte, long))
+	}}}})
+	w := &slowWriter{begun: make(chan struct{}), takes: make(chan struct{})}
+	var callers sync.WaitGroup
+	var list []*slowWriter
+	for i := range 4 {
+		one := &slowWriter{ResponseRecorder: httptest.NewRecorder(), begun: w.begun, takes: w.takes}
+		list = append(list, one)
+		callers.Go(func() { s.Handler().ServeHTTP(one, httptest.NewRequest("GET", "/long", nil)) })
+		<-w.begun
+		if places, want := gate.Used(), int64(max(0, i-1)); places != want {
+			t.Errorf("with %d answers under way %d places are kept, want %d", i+1, places, want)
+		}
+	}
+	rec := httptest.NewRecorder()
+	s.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/long", nil))
+	if rec.Code != 429 || !strings.Contains(rec.Body.String(), string(api.RequestMemoryFull)) || rec.Header().Get("Retry-After") == "" || gate.Used() != 2 {
+		t.Errorf("one more: %d %.200s, %d places", rec.Code, rec.Body.String(), gate.Used())
+	}
+	close(w.takes)
+	callers.Wait()
+	for _, one := range list {
+		if one.Code != 200 || one.Body.Len() != long {
+			t.Errorf("%d with %d bytes", one.Code, one.Body.Len())
+		}
+	}
+	if gate.Used()+s.Replies().Used()+s.late.Used() != 0 {
+		t.Error("something was not given back")
+	}
+	rec = httptest.NewRecorder()
+	s.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/long", nil))
+	if rec.Code != 200 {
+		t.Errorf("afterwards: %d", rec.Code)
 	}
 }
 

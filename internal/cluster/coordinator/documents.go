@@ -127,7 +127,7 @@ func (c *Coordinator) getDocument(call *front.Call) *api.Problem {
 	if err != nil {
 		return c.problem(call.Context(), err)
 	}
-	defer func() { call.Leave(place) }()
+	defer func() { call.LeaveRead(place) }()
 	source, prob := c.searcher.Get(call.Context(), name, id)
 	if prob != nil {
 		return prob

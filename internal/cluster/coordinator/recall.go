@@ -54,7 +54,7 @@ func (c *Coordinator) knnRecall(call *front.Call) *api.Problem {
 	if err != nil {
 		return c.problem(ctx, err)
 	}
-	defer func() { call.Leave(place) }()
+	defer func() { call.LeaveRead(place) }()
 	reply, prob := c.searcher.Recall(ctx, req)
 	if prob != nil {
 		return prob

@@ -64,7 +64,7 @@ func (c *Coordinator) runSearch(call *front.Call, req *api.SearchRequest) *api.P
 	if err != nil {
 		return c.problem(ctx, err)
 	}
-	defer func() { call.Leave(place) }()
+	defer func() { call.LeaveRead(place) }()
 	watch.Lap(bound.StageQueue)
 	reply, prob := c.searcher.Search(ctx, req, watch)
 	record := func(total uint64, outcome string) {
