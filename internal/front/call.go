@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -232,7 +233,21 @@ func (s *Server) answer(c *Call, e *endpoint) *api.Problem {
 		}
 	}
 	c.params = params
+	if e.Bodyless && c.hasBody() {
+		return api.NewProblem(api.InvalidBody, "the call takes no body; its parameters go into the URL")
+	}
 	return e.Handler(c)
+}
+
+// hasBody tells whether the caller sends a body. Of one whose length is not told the first byte is waited for, or its end.
+func (c *Call) hasBody() bool {
+	if c.r.ContentLength >= 0 {
+		return c.r.ContentLength > 0
+	}
+	src, stop := c.Timed(c.ctx)
+	defer stop()
+	n, err := io.ReadFull(src, make([]byte, 1))
+	return n > 0 || !errors.Is(err, io.EOF)
 }
 
 // headerBytes is the length of the headers as they are sent.

@@ -29,6 +29,10 @@ type Route struct {
 	Params  []string // of the URL's query part; nil: the handler reads them itself
 	Always  bool     // answered also while the server is closing
 	Handler func(c *Call) *api.Problem
+
+	// Bodyless calls are refused when they bring a body: what they are to do stands in the URL, and a caller that says it elsewhere means
+	// something else than would be done.
+	Bodyless bool
 }
 
 // Config is what a role gives its server. All but LameDuck and Problem has to be set.

@@ -289,6 +289,35 @@ func TestABodyThatTricklesEnds(t *testing.T) {
 	r.server.Wait()
 }
 
+// TestCallsWithoutABodyTakeNone: what a caller says where it is not read must not be taken for something else.
+func TestCallsWithoutABodyTakeNone(t *testing.T) {
+	did := 0
+	s := newServer(t, Config{Routes: []Route{{Name: "do", Method: http.MethodPost, Path: "/do", Params: []string{}, Bodyless: true, Handler: func(c *Call) *api.Problem {
+		did++
+		return c.JSON(http.StatusOK, []byte("{}"))
+	}}}})
+	for _, tt := range []struct {
+		name   string
+		body   io.Reader
+		length int64
+		status int
+	}{
+		{"none", nil, 0, 200},
+		{"empty, of a length that is not told", strings.NewReader(""), -1, 200},
+		{"a byte", strings.NewReader("x"), 1, 400},
+		{"a byte, of a length that is not told", strings.NewReader("x"), -1, 400},
+	} {
+		did = 0
+		req := httptest.NewRequest("POST", "/do", tt.body)
+		req.ContentLength = tt.length
+		rec := httptest.NewRecorder()
+		s.Handler().ServeHTTP(rec, req)
+		if rec.Code != tt.status || (rec.Code == 200) != (did == 1) || rec.Code != 200 && !strings.Contains(rec.Body.String(), string(api.InvalidBody)) {
+			t.Errorf("%s: %d %s, done %d times", tt.name, rec.Code, rec.Body.String(), did)
+		}
+	}
+}
+
 func TestErrorsThatEveryRoleMeets(t *testing.T) {
 	ended, end := context.WithCancelCause(context.Background())
 	end(ErrClosing)

@@ -14,9 +14,10 @@ import (
 
 // flag reads a parameter that is true or false.
 func flag(call *front.Call, name string, otherwise bool) (bool, *api.Problem) {
-	switch call.Params().Get(name) {
-	case "":
+	if !call.Params().Has(name) {
 		return otherwise, nil
+	}
+	switch call.Params().Get(name) {
 	case "true":
 		return true, nil
 	case "false":
