@@ -21,6 +21,7 @@ import (
 // serverFlags are what both servers can be told.
 type serverFlags struct {
 	MemtableMB    float64       `group:"limits" name:"memtable-mb" default:"64" help:"Memory in MiB at which an index writes a segment; fractions are allowed."`
+	IdleFlush     time.Duration `group:"limits" default:"30s" help:"Time without a write after which an index writes what it holds in memory to a segment; 0s for never."`
 	MergeMBPerSec int64         `group:"limits" name:"merge-mb-per-sec" default:"64" help:"Bytes in MiB per second that background merging writes for each index; 0 for no limit."`
 	RequestMB     int64         `group:"limits" name:"request-mb" default:"256" help:"Memory in MiB for the bodies of all requests under way."`
 	FilterCacheMB int64         `group:"limits" name:"filter-cache-mb" default:"64" help:"Memory in MiB for the documents that recurring filters find; 0 for none."`
@@ -80,6 +81,8 @@ func (f *serverFlags) config(io *IO, log *slog.Logger, at addresses, dir string)
 		return node.Config{}, usage(fmt.Errorf("--merge-mb-per-sec: %d is not between 0 and %d", f.MergeMBPerSec, 1<<20))
 	case f.FilterCacheMB < 0 || f.FilterCacheMB > mostFilters:
 		return node.Config{}, usage(fmt.Errorf("--filter-cache-mb: %d is not between 0 and %d", f.FilterCacheMB, mostFilters))
+	case f.IdleFlush < 0:
+		return node.Config{}, usage(fmt.Errorf("--idle-flush: %v is negative", f.IdleFlush))
 	case f.SlowSearch < 0:
 		return node.Config{}, usage(fmt.Errorf("--slow-search: %v is negative", f.SlowSearch))
 	case f.MaxSearches < 0 || f.MaxSearches > mostAtOnce:
@@ -96,7 +99,10 @@ func (f *serverFlags) config(io *IO, log *slog.Logger, at addresses, dir string)
 		return node.Config{}, usage(fmt.Errorf("--drain-timeout: %v is negative", f.DrainTimeout))
 	}
 	// The engine takes a negative number for none and zero for its own default.
-	merge, slow, filters := f.MergeMBPerSec*mib, f.SlowSearch, f.FilterCacheMB*mib
+	merge, slow, filters, idle := f.MergeMBPerSec*mib, f.SlowSearch, f.FilterCacheMB*mib, f.IdleFlush
+	if idle == 0 {
+		idle = -1
+	}
 	if merge == 0 {
 		merge = -1
 	}
@@ -109,7 +115,7 @@ func (f *serverFlags) config(io *IO, log *slog.Logger, at addresses, dir string)
 	return node.Config{
 		DataDir: dir, HTTPAddr: at.http, GRPCAddr: at.grpc, ShardAddr: at.shard, Version: versionOf(io.Version).Version, Log: log, SlowSearch: slow, LameDuck: f.LameDuck,
 		Limits: node.Limits{Searches: f.MaxSearches, Writes: f.MaxWrites, Bulks: f.MaxBulks, RequestBytes: f.RequestMB * mib},
-		Engine: node.Engine{MemtableBytes: int64(f.MemtableMB * mib), MergeBytesPerSec: merge, FilterCacheBytes: filters},
+		Engine: node.Engine{MemtableBytes: int64(f.MemtableMB * mib), IdleFlush: idle, MergeBytesPerSec: merge, FilterCacheBytes: filters},
 	}, nil
 }
 

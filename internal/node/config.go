@@ -44,6 +44,8 @@ type Config struct {
 type Engine struct {
 	// MemtableBytes is the memory at which an index writes a segment.
 	MemtableBytes int64
+	// IdleFlush is the time without a write after which an index writes what its memtable holds to a segment. Negative: never.
+	IdleFlush time.Duration
 	// AllMemtableBytes is the memory of the memtables of all indexes together at which the largest is written out early; a
 	// quarter above it, writes are refused.
 	AllMemtableBytes int64
@@ -109,6 +111,7 @@ func (c Config) ensureDefaults() Config {
 	}
 	setDefault(&c.SlowSearch, time.Second)
 	cpus := runtime.GOMAXPROCS(0)
+	setDefault(&c.Engine.IdleFlush, 30*time.Second)
 	setDefault(&c.Engine.AllMemtableBytes, 1<<30)
 	setDefault(&c.Engine.FilterCacheBytes, 64<<20)
 	setDefault(&c.Engine.OpenAtOnce, max(2, cpus))

@@ -226,6 +226,51 @@ func TestDeletesAloneAreFlushed(t *testing.T) {
 	})
 }
 
+// TestIdleMemtableIsFlushed: a memtable that nobody writes to becomes a segment, unless it is small or is written to yet.
+func TestIdleMemtableIsFlushed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := bubbleConfig(t, memfs.New(nil))
+		cfg.NoBackground, cfg.IdleFlush = false, 30*time.Second
+		s, err := Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeShard(t, s)
+		m := model{}
+		n := 0
+		write := func() {
+			m.apply(t, s, 0, wordyDoc(n))
+			n++
+		}
+		flushes := func(what string, want uint64) {
+			t.Helper()
+			synctest.Wait()
+			if st := s.Stats(); st.Flushes != want {
+				t.Errorf("%s: %d flushes of %d bytes, want %d", what, st.Flushes, st.MemtableBytes, want)
+			}
+		}
+		write()
+		if size := s.Stats().MemtableBytes; size >= leastIdle {
+			t.Fatalf("one document takes %d bytes", size)
+		}
+		<-time.After(time.Hour)
+		flushes("a small memtable", 0)
+		for s.Stats().MemtableBytes < leastIdle {
+			write()
+		}
+		for range 20 {
+			<-time.After(cfg.IdleFlush - time.Second)
+			write()
+		}
+		flushes("writes go on", 0)
+		<-time.After(2*cfg.IdleFlush + time.Second)
+		flushes("idle", 1)
+		<-time.After(time.Hour)
+		flushes("nothing to be flushed", 1)
+		m.bare(t, s)
+	})
+}
+
 // TestFailedFlushAndMergeLeaveNothing fails one operation on the store after the other in a flush and a merge, tries again, and
 // looks for objects that no manifest names.
 func TestFailedFlushAndMergeLeaveNothing(t *testing.T) {

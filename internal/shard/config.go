@@ -69,6 +69,9 @@ type Config struct {
 	NoFlushOnClose bool
 	// Disturbed is for a shard that may take the place of another: for the time of Undisturbed none of its operations is Fresh.
 	Disturbed bool
+	// IdleFlush is the time without a write, or somewhat more, after which a memtable that is not small is flushed though it is not full:
+	// segments are searched faster, and the log need not be read again. Zero: never.
+	IdleFlush time.Duration
 	// NoBackground turns off flushing and merging by themselves; Flush and Merge still work.
 	NoBackground bool
 	// Clock returns a candidate commit timestamp; the shard raises it above all it has used. Nil: microseconds since the epoch.

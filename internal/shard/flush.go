@@ -143,6 +143,34 @@ func (s *Shard) flushLoop(ctx context.Context) {
 	}
 }
 
+// leastIdle is the memory of a memtable from which idleLoop flushes it. A segment for a few documents more is not worth its files.
+const leastIdle = 1 << 20
+
+// idleLoop flushes the memtable where nothing was written from one look to the next, until ctx ends.
+func (s *Shard) idleLoop(ctx context.Context) {
+	look := time.NewTicker(s.cfg.IdleFlush)
+	defer look.Stop()
+	seen := uint64(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		s.mu.Lock()
+		seq, flushed, size, readOnly := s.mu.seq, s.mu.mark.seq, s.mu.active.mem.Size(), s.mu.readOnly != nil
+		s.mu.Unlock()
+		idle := seq == seen
+		seen = seq
+		if !idle || seq == flushed || size < leastIdle || readOnly {
+			continue
+		}
+		if err := s.flush(ctx, true); err != nil && ctx.Err() == nil {
+			s.backgroundErr("flush an idle memtable", err) // the next look tries again
+		}
+	}
+}
+
 // healLoop probes a log that is out of space until it takes records again.
 func (s *Shard) healLoop(ctx context.Context) {
 	for {

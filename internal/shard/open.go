@@ -360,6 +360,9 @@ func (s *Shard) start() {
 	}
 	run(s.flushLoop)
 	run(s.mergeLoop)
+	if s.cfg.IdleFlush > 0 {
+		run(s.idleLoop)
+	}
 	signal(s.mergeC)
 }
 
