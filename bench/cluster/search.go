@@ -26,11 +26,8 @@ type arm struct {
 	calls map[int]int
 }
 
-// Memtables of a node, and of each of three shards: in all they are alike. What is in them is searched otherwise than segments are.
-var (
-	nodeMemory  = []string{"--memtable-mb", "48"}
-	shardMemory = []string{"--memtable-mb", "16"}
-)
+// settled are flags of all nodes: what is in memtables is searched otherwise than segments are, so searches begin when all has been written.
+var settled = []string{"--idle-flush", "500ms"}
 
 // warmRounds go before the measured ones.
 const warmRounds = 2
@@ -38,7 +35,7 @@ const warmRounds = 2
 // searches measures all classes over a corpus.
 func (b *bench) searches(ctx context.Context, c *corpus) (err error) {
 	b.say("%s: %d documents", c.name, c.n)
-	systems, stop, err := b.beside(3, 1, nodeMemory, shardMemory)
+	systems, stop, err := b.beside(3, 1, settled, settled)
 	if err != nil {
 		return err
 	}
