@@ -16,13 +16,6 @@ func Silent(err error) (why string, silent bool) {
 	if !transport && !errors.Is(err, context.DeadlineExceeded) {
 		return "", false
 	}
-	for {
-		t, ok := errors.AsType[*TransportError](err)
-		if !ok || t.Cause == nil {
-			break
-		}
-		err = t.Cause
-	}
 	if timed, ok := errors.AsType[net.Error](err); ok && timed.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 		return "it took too long", true
 	}
