@@ -2,7 +2,7 @@
 GO ?= go
 TEST_TIMEOUT ?= 20m
 
-.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-check quality tail crash faults check clean
+.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-check quality tail crash faults hostile check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
@@ -88,6 +88,9 @@ FAULTS_FOR ?= 10m
 FAULTS_SEED ?= 0
 faults: ## random faults of networks, processes and disks on a cluster of processes under load, for FAULTS_FOR (Linux)
 	$(GO) test -count=1 -timeout 0 -v -run TestRandomFaults ./internal/cli/faulttest -faults.for $(FAULTS_FOR) -faults.seed $(FAULTS_SEED)
+
+hostile: ## clients that do not read, do not send, leave or ask nonsense, before a broker of processes (minutes)
+	WEFT_HOSTILE=full $(GO) test -count=1 -timeout 60m -v ./internal/cli/hostiletest
 
 check: lint test invariants ## what continuous integration runs
 
