@@ -70,7 +70,7 @@ func (c *Coordinator) placement(call *front.Call) *api.Problem {
 		o.Members = append(o.Members, m.Addr)
 	}
 	for _, w := range s.Writers(id) {
-		if w != g {
+		if w != g && !s.Map.CutOver() { // after the cutover the other one is where it comes from
 			o.Moving = &w.Ordinal
 		}
 	}

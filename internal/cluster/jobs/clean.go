@@ -17,7 +17,8 @@ import (
 // members of that have to answer, with the same state of the document:
 //
 //   - while a move is cleaned away, the owner is right. It was seen to have every document before the cutover, or, where a move is given
-//     up, never ceased to own it; what it does not have was deleted there since, and writers write nowhere else;
+//     up, never ceased to own it; what it does not have was deleted there since, and writers write nowhere else: every member refuses who
+//     goes by a map of before;
 //     Where all members of the owner may have lost their documents, it is as with adopt;
 //   - with adopt, nobody knows where the document comes from. If the owner does not have it, it gets it before it is deleted elsewhere.
 func (j *running) clean(ctx context.Context, w *work, adopt bool) error {

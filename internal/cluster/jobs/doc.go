@@ -13,20 +13,23 @@
 // # A move
 //
 // Readers see each document on the group that owns it by the placement of the shard map, and nowhere else; writers write to one group, or
-// to two while the map says copying (package shardmap). A rebalance takes these steps. Each begins with the shard map and nothing else,
+// to two while the map says copying or switching (package shardmap). A rebalance takes these steps. Each begins with the shard map and nothing else,
 // so that it can be ended anywhere, and begun again by anybody; the ledger only saves it from looking at the same documents again.
 //
 //  1. Sweep. Documents that stand on a group that does not own them are given to their owner, if that lacks them, and deleted. So the
 //     move hides no document that could be seen before.
-//  2. Copy. The map is made to say copying, and every member takes it. Whoever went by the map before is refused from then on, and its
+//  2. Copy. The map is made to say preparing, and every member takes it: readers look at what groups own, and not at all that stands there.
+//     Then it is made to say copying, and every member takes it. Whoever went by the map before is refused from then on, and its
 //     writes have ended. Each source lists its ids, and what another group will own is put at every member of that group.
 //  3. Compare. For each two groups the documents that go from one to the other are compared by digests, and one by one where these
 //     differ, and made equal, deletions included. So each document was seen equal at its old and new owner at some moment while all
 //     writers wrote to both; whatever came later came from a writer to both, or was not acknowledged.
-//  4. Cutover. The map is made to say cleaning, and every member takes it. Whoever went by the map before is refused: no reader looks at
-//     the old owners for what has moved, and no writer writes it there, nor does anybody who still thinks that it is to be copied.
-//  5. Clean. What stands on groups that do not own it is deleted. Its owner is asked first, at all members: it was seen to have the
-//     document, and has been the only one to be written to since. So if it does not have it, the document was deleted there.
+//  4. Cutover. The map is made to say switching, and every member takes it: readers look at the new owners, and writers still write to
+//     both. A member that has not heard of it may answer somebody who goes by the map before, and has to have what was acknowledged
+//     since. When every member has taken the map, all of these are refused.
+//  5. Clean. The map is made to say cleaning, and every member takes it: no writer writes to the old owners any more. What stands on groups
+//     that do not own it is deleted. Its owner is asked first, at all members: it was seen to have the document, and has been written to
+//     ever since. So if it does not have it, the document was deleted there.
 //
 // A copy that was sent and not answered may arrive at any time, even after its document was deleted and everything was compared. So
 // whoever begins one of these steps, and has not seen the end of all writes before, first gives the map another epoch and has all members

@@ -108,11 +108,16 @@ func (j *running) take(caller context.Context, st *members.State) (done bool, er
 	switch {
 	case m.Move != nil && m.Move.Job != j.id && m.Move.Job != p.Adopts:
 		return false, &failure{fmt.Sprintf("the job %s moves documents to %d groups", m.Move.Job, m.Move.To)}
-	case m.Move != nil && m.Move.Phase == shardmap.Copying:
+	case m.Move != nil && !m.CutOver() && m.Move.To != m.Placed:
 		if j.asked() {
 			return false, j.abort(caller, st) // not by ctx, which is of those that are asked to end
 		}
+		if m.Move.Phase == shardmap.Preparing {
+			return false, j.preparing(ctx, st)
+		}
 		return false, j.copying(ctx, st)
+	case m.Move != nil && m.Move.Phase == shardmap.Switching:
+		return false, j.switching(caller, st)
 	case m.Move != nil:
 		return false, j.cleaning(caller, st)
 	case p.Stage == stageMove && p.Refused != "" && m.Placed == p.From:
@@ -267,6 +272,22 @@ func (j *running) begin(ctx context.Context, st *members.State) error {
 			return nil, errMoved
 		}
 		return m.BeginMove(p.To, j.id)
+	})
+	return err
+}
+
+// preparing lets writers write to the new owners, too, once every member knows that there is a move: while one does not, whoever goes by the
+// map of before may look at it as a whole, and see there again what the old owners have.
+func (j *running) preparing(ctx context.Context, st *members.State) error {
+	st, err := j.fence(ctx, st)
+	if err != nil {
+		return err
+	}
+	_, err = j.change(ctx, func(m *shardmap.Map) (*shardmap.Map, error) {
+		if m.Epoch != st.Epoch() {
+			return nil, errMoved
+		}
+		return m.BeginCopying()
 	})
 	return err
 }
@@ -561,13 +582,18 @@ func (w *work) refusedFor(ids []string) (n int, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range ids {
-		err := w.refused[id]
-		if p, ok := errors.AsType[*api.Problem](err); ok && leaf.ClassOf(p) == leaf.Never {
+		if err := w.refused[id]; never(err) {
 			n++
 			why = fmt.Errorf("%q: %w", api.Clip(id), err)
 		}
 	}
 	return n, why
+}
+
+// never tells whether a member refuses something for a reason that will stay.
+func never(err error) bool {
+	p, ok := errors.AsType[*api.Problem](err)
+	return ok && leaf.ClassOf(p) == leaf.Never
 }
 
 // unequal is the error of documents that could not be made equal. Where a member does not take one for a reason that will stay, the move
@@ -583,6 +609,29 @@ func (j *running) unequal(w *work, left []string) error {
 	})
 	j.ask()
 	return errAsked
+}
+
+// switching lets writers leave the old owners out, once every member knows that readers look at the new ones: while one does not, whoever
+// still goes by the map of before may read from it.
+func (j *running) switching(ctx context.Context, st *members.State) error {
+	st, err := j.fence(ctx, st)
+	if err != nil {
+		return err
+	}
+	// While the old owners have the writes that a new one has missed, they can be had from there. What it does not take it never will.
+	if err := j.r.replayAll(ctx, st); err != nil && !never(err) {
+		return err
+	}
+	if err := j.saved(ctx); err != nil {
+		return err
+	}
+	_, err = j.change(ctx, func(m *shardmap.Map) (*shardmap.Map, error) {
+		if m.Epoch != st.Epoch() {
+			return nil, errMoved
+		}
+		return m.BeginCleaning()
+	})
+	return err
 }
 
 // cleaning deletes what stands where readers and writers do not look any more, and ends the move.
@@ -619,7 +668,7 @@ func (j *running) cleaning(ctx context.Context, st *members.State) error {
 // unmoved counts the documents that a move has not copied yet, as far as their members answer.
 func (r *Runner) unmoved(ctx context.Context, rec *record) uint64 {
 	st := r.c.State()
-	if st == nil || rec.Kind != Rebalance || rec.From == rec.To || cutOver(st.Map) || st.Map.Placed != rec.From || rec.To > len(st.Groups) {
+	if st == nil || rec.Kind != Rebalance || rec.From == rec.To || st.Map.CutOver() || st.Map.Placed != rec.From || rec.To > len(st.Groups) {
 		return 0
 	}
 	w := r.work(st)

@@ -460,9 +460,11 @@ func TestNoCancelAfterCutover(t *testing.T) {
 
 // A move whose job nobody knows goes on, in every phase, by itself or when it is asked for.
 func TestUnknownMove(t *testing.T) {
-	phases := map[string]func(*shardmap.Map) (*shardmap.Map, error){
-		"copying": func(m *shardmap.Map) (*shardmap.Map, error) { return m, nil },
-		"aborted": (*shardmap.Map).AbortMove,
+	phases := map[string][]func(*shardmap.Map) (*shardmap.Map, error){
+		"preparing": nil,
+		"copying":   {(*shardmap.Map).BeginCopying},
+		"switching": {(*shardmap.Map).BeginCopying, (*shardmap.Map).Cutover},
+		"aborted":   {(*shardmap.Map).BeginCopying, (*shardmap.Map).AbortMove},
 	}
 	for name, then := range phases {
 		for _, asked := range []bool{false, true} {
@@ -477,7 +479,7 @@ func TestUnknownMove(t *testing.T) {
 					to := spec
 					to.Shards = 3
 					for i, d := range docs {
-						if i%2 == 0 && shardOf(to, idOf(d)) == 2 {
+						if (i%2 == 0 || name == "switching") && shardOf(to, idOf(d)) == 2 {
 							f.at(addr(2, 0)).put("default", d)
 						}
 					}
@@ -489,17 +491,13 @@ func TestUnknownMove(t *testing.T) {
 					if m, err = m.BeginMove(3, "lost"); err != nil {
 						t.Fatal(err)
 					}
-					if v, err = src.Swap(t.Context(), v, m); err != nil {
-						t.Fatal(err)
-					}
-					next, err := then(m)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if next != m {
-						if _, err := src.Swap(t.Context(), v, next); err != nil {
+					for _, step := range then {
+						if m, err = step(m); err != nil {
 							t.Fatal(err)
 						}
+					}
+					if _, err = src.Swap(t.Context(), v, m); err != nil {
+						t.Fatal(err)
 					}
 					o := Options{}
 					if asked {
@@ -509,7 +507,7 @@ func TestUnknownMove(t *testing.T) {
 					defer co.shut(t)
 					id := "lost"
 					if asked {
-						if id, err = co.StartRebalance(t.Context(), 2, next.Move.To); err != nil {
+						if id, err = co.StartRebalance(t.Context(), 2, m.Move.To); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -519,8 +517,8 @@ func TestUnknownMove(t *testing.T) {
 						t.Fatalf("%+v, %v", rec, err)
 					}
 					f.same("default", byID)
-					if m := f.current(); m.Placed != next.Move.To {
-						t.Errorf("placed over %d groups, want %d", m.Placed, next.Move.To)
+					if now := f.current(); now.Placed != m.Move.To {
+						t.Errorf("placed over %d groups, want %d", now.Placed, m.Move.To)
 					}
 				})
 			})
@@ -561,7 +559,7 @@ func TestLateCopy(t *testing.T) {
 				var cut, met atomic.Bool
 				dest := f.at(addr(2, 0))
 				f.store = &hookedStore{Store: f.store, before: func(key string, b []byte) {
-					if key == shardmap.Key && strings.Contains(string(b), "cleaning") && cut.CompareAndSwap(false, true) {
+					if key == shardmap.Key && strings.Contains(string(b), "switching") && cut.CompareAndSwap(false, true) {
 						close(released)
 						dest.late.Wait()
 					}
@@ -652,7 +650,7 @@ func TestEveryMemberTakesTheMap(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(30 * time.Second)
-		if m := f.current(); m.Move != nil && m.Move.Phase != shardmap.Copying {
+		if m := f.current(); m.Move != nil {
 			t.Errorf("the move is %+v", *m.Move)
 		}
 		if rec, err := co.await(t.Context(), id); err != nil || rec.ended() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-search/weft/internal/cluster/hints"
 	"github.com/weft-search/weft/internal/cluster/members"
+	"github.com/weft-search/weft/internal/topology/shardmap"
 )
 
 const (
@@ -225,6 +226,16 @@ func (r *Runner) source(st *members.State, m *memberOf, id string) *members.Memb
 	for _, o := range owner.Members {
 		if o != m.Member && !r.lacks(o.Addr) {
 			return o
+		}
+	}
+	if st.Map.Move != nil && st.Map.Move.Phase == shardmap.Switching {
+		// What was written since the cutover is at the old owner, too.
+		for _, g := range st.Writers(id) {
+			for _, o := range g.Members {
+				if g != owner && o != m.Member && !r.lacks(o.Addr) {
+					return o
+				}
+			}
 		}
 	}
 	if first := owner.Members[0]; first != m.Member && !r.suspect(first.Addr) {

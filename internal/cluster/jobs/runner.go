@@ -723,8 +723,8 @@ func (r *Runner) Act(ctx context.Context, id, action string) (Job, error) {
 		case rec.Kind == Repair:
 			rec.State = Cancelled
 		default:
-			if s := r.c.State(); s != nil && s.Map.Move != nil && s.Map.Move.Job == id && cutOver(s.Map) {
-				return api.NewProblem(api.JobConflict, "the documents are moved, and only what they left behind is deleted yet: that can be paused, and not cancelled")
+			if s := r.c.State(); s != nil && s.Map.Move != nil && s.Map.Move.Job == id && s.Map.CutOver() {
+				return api.NewProblem(api.JobConflict, "the documents are moved, and only what they left behind is to be deleted yet: that can be paused, and not cancelled")
 			}
 			rec.State, rec.Cancel = Running, true
 		}
@@ -749,11 +749,6 @@ func (r *Runner) Act(ctx context.Context, id, action string) (Job, error) {
 	}
 	r.nudge()
 	return r.shown(rec), nil
-}
-
-// cutOver tells whether the map has a move that readers go by already.
-func cutOver(m *shardmap.Map) bool {
-	return m.Move != nil && m.Move.Phase == shardmap.Cleaning && m.Move.To != m.Placed
 }
 
 // StartRebalance begins to move documents from a placement over from groups to one over to groups, and returns the job. Where they are

@@ -68,7 +68,7 @@ func TestChangesThroughABucketFollowEachOther(t *testing.T) {
 							switch {
 							case m.Move == nil:
 								return m.BeginMove(1, fmt.Sprintf("j%d-%d", i, k))
-							case m.Move.Phase == shardmap.Copying:
+							case m.Move.Phase == shardmap.Preparing:
 								return m.AbortMove()
 							}
 							return m.EndMove()

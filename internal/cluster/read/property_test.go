@@ -229,11 +229,17 @@ func TestCopiesOutOfPlaceAreNotSeenWhileDocumentsMove(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, phase := range []shardmap.Phase{shardmap.Copying, shardmap.Cleaning} {
-				if phase == shardmap.Cleaning {
-					if m, err = m.Cutover(); err != nil {
-						t.Fatal(err)
-					}
+			for _, phase := range []shardmap.Phase{shardmap.Preparing, shardmap.Copying, shardmap.Switching, shardmap.Cleaning} {
+				switch phase {
+				case shardmap.Copying:
+					m, err = m.BeginCopying()
+				case shardmap.Switching:
+					m, err = m.Cutover()
+				case shardmap.Cleaning:
+					m, err = m.BeginCleaning()
+				}
+				if err != nil {
+					t.Fatal(err)
 				}
 				c.use(m)
 				st := c.src.State()

@@ -497,7 +497,7 @@ func TestNothingOvertakesWhenTheMapChanges(t *testing.T) {
 		c.models["2/0"] = newModel("2/0")
 		next, err := c.State().Map.AddGroup("2/0")
 		if err == nil {
-			next, err = next.BeginMove(3, "job")
+			next, err = begun(next, 3)
 		}
 		if err != nil {
 			t.Fatal(err)

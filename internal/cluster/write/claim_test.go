@@ -19,7 +19,7 @@ func (c *cluster) moved(to int) {
 	c.t.Helper()
 	for _, step := range []func(m *shardmap.Map) (*shardmap.Map, error){
 		func(m *shardmap.Map) (*shardmap.Map, error) { return m.BeginMove(to, "job") },
-		(*shardmap.Map).Cutover, (*shardmap.Map).EndMove,
+		(*shardmap.Map).BeginCopying, (*shardmap.Map).Cutover, (*shardmap.Map).BeginCleaning, (*shardmap.Map).EndMove,
 	} {
 		next, err := step(c.State().Map)
 		if err != nil {
@@ -101,7 +101,7 @@ func TestALoadThatAMoveCrossesIsNotAppliedAgain(t *testing.T) {
 	c.models["0/0"].after = func(ctx context.Context, call string) {
 		if call == "Bulk" {
 			if n++; n == 5 { // after the claim and a chunk
-				next, err := c.State().Map.BeginMove(3, "job")
+				next, err := begun(c.State().Map, 3)
 				if err != nil {
 					t.Error(err)
 					return

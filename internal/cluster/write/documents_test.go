@@ -441,7 +441,7 @@ func TestAStaleMapRepeatsTheWrite(t *testing.T) {
 	c.models["2/0"], c.models["2/1"] = newModel("2/0"), newModel("2/1")
 	next, err := c.State().Map.AddGroup("2/0", "2/1")
 	if err == nil {
-		next, err = next.BeginMove(3, "job")
+		next, err = begun(next, 3)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -756,10 +756,19 @@ func TestOptions(t *testing.T) {
 // none is a source that knows no map.
 type none struct{ cluster }
 
+// begun is the map under which documents are copied to so many groups.
+func begun(m *shardmap.Map, to int) (*shardmap.Map, error) {
+	next, err := m.BeginMove(to, "job")
+	if err != nil {
+		return nil, err
+	}
+	return next.BeginCopying()
+}
+
 // moveTo puts a map in force under which documents are moved to so many groups.
 func (c *cluster) moveTo(t testing.TB, n int) *shardmap.Map {
 	t.Helper()
-	next, err := c.State().Map.BeginMove(n, "job")
+	next, err := begun(c.State().Map, n)
 	if err != nil {
 		t.Fatal(err)
 	}

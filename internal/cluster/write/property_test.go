@@ -336,16 +336,8 @@ func TestMovesLoseNothing(t *testing.T) {
 	for seed := range uint64(rounds(t, 3, 10)) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t, 2, 2, 2)
-			back, err := c.State().Map.BeginMove(2, "first")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if back, err = back.Cutover(); err == nil {
-				back, err = back.EndMove()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			back := c.State().Map.Clone()
+			back.Epoch, back.Placed = back.Epoch+1, 2
 			c.setMap(back, c.all()...)
 			s := &storm{c: c, h: &history{}, hints: &hintBook{}, ids: 8}
 			for range 2 {
@@ -409,6 +401,12 @@ func (c *cluster) move(t *testing.T, to int) {
 	}
 	next, err := c.State().Map.Cutover()
 	if err != nil {
+		t.Error(err)
+		return
+	}
+	c.setMap(next, c.all()...)
+	rest()
+	if next, err = c.State().Map.BeginCleaning(); err != nil {
 		t.Error(err)
 		return
 	}

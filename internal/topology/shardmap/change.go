@@ -30,14 +30,13 @@ func (m *Map) AddGroup(members ...string) (*Map, error) {
 	return m.change(func(next *Map) { next.Groups = append(next.Groups, Group{Members: slices.Clone(members)}) })
 }
 
-// RemoveGroup removes the last group, which must have no documents: it lies beyond Placed and beyond a move that is copying. While
-// documents are cleaned away no group can be removed, since after AbortMove nobody knows how far copies went.
+// RemoveGroup removes the last group, which must have no documents: it lies beyond Placed and beyond To. While documents are cleaned away no group can be removed, since after AbortMove nobody knows how far copies went.
 func (m *Map) RemoveGroup() (*Map, error) {
 	last := len(m.Groups) - 1
 	if last < m.Placed {
 		return nil, refused("documents are placed on group %d, the last; move them to fewer groups first", last)
 	}
-	if m.Move != nil && m.Move.Phase == Copying && last < m.Move.To {
+	if m.Move != nil && m.Move.Phase != Cleaning && last < m.Move.To {
 		return nil, refused("documents are being moved to group %d, the last", last)
 	}
 	if m.Move != nil && m.Move.Phase == Cleaning {
@@ -69,7 +68,7 @@ func (m *Map) RemoveMember(addr string) (*Map, error) {
 	return nil, refused("no group has a member %s", addr)
 }
 
-// BeginMove begins to copy documents to where a placement over to groups wants them. job names who does it.
+// BeginMove begins to move documents to where a placement over to groups wants them. job names who does it.
 func (m *Map) BeginMove(to int, job string) (*Map, error) {
 	switch {
 	case m.Move != nil:
@@ -79,12 +78,30 @@ func (m *Map) BeginMove(to int, job string) (*Map, error) {
 	case to == m.Placed:
 		return nil, refused("documents are placed over %d groups already", to)
 	}
-	return m.change(func(next *Map) { next.Move = &Move{To: to, Phase: Copying, Job: job} })
+	return m.change(func(next *Map) { next.Move = &Move{To: to, Phase: Preparing, Job: job} })
 }
 
-// Cutover lets readers and writers go by the new placement alone. Every document must have been copied.
+// BeginCopying lets writers write by both placements. Every member must have taken this map, so that nobody looks at a group as a whole any
+// more.
+func (m *Map) BeginCopying() (*Map, error) {
+	if err := m.inPhase(Preparing); err != nil {
+		return nil, err
+	}
+	return m.change(func(next *Map) { next.Move.Phase = Copying })
+}
+
+// Cutover lets readers go by the new placement. Every document must have been copied.
 func (m *Map) Cutover() (*Map, error) {
 	if err := m.inPhase(Copying); err != nil {
+		return nil, err
+	}
+	return m.change(func(next *Map) { next.Move.Phase = Switching })
+}
+
+// BeginCleaning lets writers go by the new placement alone, too. Every member must have taken this map, so that nobody reads by the old
+// placement any more.
+func (m *Map) BeginCleaning() (*Map, error) {
+	if err := m.inPhase(Switching); err != nil {
 		return nil, err
 	}
 	return m.change(func(next *Map) { next.Move.Phase = Cleaning })
@@ -93,7 +110,7 @@ func (m *Map) Cutover() (*Map, error) {
 // AbortMove gives a move up before its cutover. Readers and writers go by the old placement alone, and the copies have to be cleaned
 // away: what follows is the phase of cleaning with To as Placed, and EndMove when it is done.
 func (m *Map) AbortMove() (*Map, error) {
-	if err := m.inPhase(Copying); err != nil {
+	if err := m.inPhase(Copying); err != nil && m.inPhase(Preparing) != nil {
 		return nil, err
 	}
 	return m.change(func(next *Map) { next.Move.Phase, next.Move.To = Cleaning, next.Placed })

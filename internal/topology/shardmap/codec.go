@@ -18,7 +18,7 @@ const FormatVersion = 1
 //	{"format":1,"epoch":7,"rule":"ring","vnodes":128,"groups":[{"members":["a:1","a:2"]},{"members":["b:1"]}],"placed":1,
 //	 "move":{"to":2,"phase":"copying","job":"j1"}}
 //
-// where move is null outside a move, and vnodes is 0 for rules without. A map that a Source keeps has "stored":true at the end.
+// where move is null outside a move, its phase is "preparing", "copying", "switching" or "cleaning", and vnodes is 0 for rules without. A map that a Source keeps has "stored":true at the end.
 type encoded struct {
 	Format int            `json:"format"`
 	Epoch  uint64         `json:"epoch"`

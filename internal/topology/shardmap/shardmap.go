@@ -5,10 +5,17 @@
 //
 // Documents move while they are read and written, in phases that every coordinator and member sees in the same order:
 //
-//	none      documents stand where Placed says.
-//	copying   readers still go by Placed, and see of each group only what it owns by it; writers write by Placed and by To.
-//	cleaning  readers and writers go by To, readers see of each group only what it owns by it; the job deletes what else there is.
-//	none      Placed is To.
+//	none       documents stand where Placed says.
+//	preparing  readers and writers go by Placed, and readers see of each group only what it owns by it.
+//	copying    readers still do; writers write by Placed and by To.
+//	switching  readers go by To, and see of each group only what it owns by it; writers write by To and by Placed.
+//	cleaning   readers and writers go by To, readers see of each group only what it owns by it; the job deletes what else there is.
+//	none       Placed is To.
+//
+// A map takes force at one member after the other, and whoever still goes by the one before may read from those that have not taken it. So
+// every member has to take each map before the next is made, and of any two that follow each other, who writes by one writes wherever
+// who reads by the other looks, and nowhere else that they see: nobody writes to new owners before all readers look at what groups
+// own, and nobody leaves old owners out before all readers look at the new ones.
 //
 // A move is given up by cleaning, too: AbortMove sets To back to Placed and the phase to cleaning, since the copies that were made
 // have to go before readers may look at whole groups again.
@@ -86,8 +93,10 @@ type Phase string
 
 // The phases, see the package comment.
 const (
-	Copying  Phase = "copying"
-	Cleaning Phase = "cleaning"
+	Preparing Phase = "preparing"
+	Copying   Phase = "copying"
+	Switching Phase = "switching"
+	Cleaning  Phase = "cleaning"
 )
 
 // New returns the first map of a cluster: epoch 1, documents placed over all groups.
@@ -147,11 +156,11 @@ func (m *Map) Validate() error {
 	}
 	if v := m.Move; v != nil {
 		switch {
-		case v.Phase != Copying && v.Phase != Cleaning:
-			return invalid("a move is copying or cleaning, not %q", v.Phase)
+		case !slices.Contains(phases, v.Phase):
+			return invalid("a move is preparing, copying, switching or cleaning, not %q", v.Phase)
 		case v.To < 1 || v.To > len(m.Groups):
 			return invalid("a move to %d groups of %d", v.To, len(m.Groups))
-		case v.To == m.Placed && v.Phase == Copying:
+		case v.To == m.Placed && v.Phase != Cleaning:
 			return invalid("a move from %d groups to as many", v.To)
 		case !plain(v.Job, MaxJob):
 			return invalid("the job of a move is 1 to %d bytes of printable text, not %q", MaxJob, v.Job)
@@ -180,16 +189,33 @@ func (m *Map) spec(groups int) placement.Spec {
 // Visible is the placement by which readers find documents. While there is a Move, they have to look at each group through what it
 // owns by this.
 func (m *Map) Visible() placement.Spec {
-	if m.Move != nil && m.Move.Phase == Cleaning {
+	if m.Move != nil && m.Move.after(Copying) {
 		return m.spec(m.Move.To).Normal()
 	}
 	return m.spec(m.Placed).Normal()
 }
 
-// Writes are the placements by which writers have to write each document: one, or two while documents are copied, Visible first.
+// Writes are the placements by which writers have to write each document: one, or two from when documents are copied until
+// every member knows that readers go by the new one, Visible first.
 func (m *Map) Writes() []placement.Spec {
-	if m.Move != nil && m.Move.Phase == Copying {
-		return []placement.Spec{m.Visible(), m.spec(m.Move.To).Normal()}
+	if m.Move != nil {
+		switch m.Move.Phase {
+		case Copying:
+			return []placement.Spec{m.Visible(), m.spec(m.Move.To).Normal()}
+		case Switching:
+			return []placement.Spec{m.Visible(), m.spec(m.Placed).Normal()}
+		}
 	}
 	return []placement.Spec{m.Visible()}
 }
+
+// CutOver tells whether a move is under way that readers go by already. It is not given up any more.
+func (m *Map) CutOver() bool {
+	return m.Move != nil && m.Move.after(Copying) && m.Move.To != m.Placed
+}
+
+// after tells whether a phase has ended. Cleaning never has.
+func (v *Move) after(p Phase) bool { return slices.Index(phases, v.Phase) > slices.Index(phases, p) }
+
+// phases are all phases in their order.
+var phases = []Phase{Preparing, Copying, Switching, Cleaning}

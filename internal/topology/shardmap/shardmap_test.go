@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +52,11 @@ func TestValidate(t *testing.T) {
 		{"most groups", with(func(m *Map) { m.Groups = groups[1:] }), true},
 		{"the last epoch", with(func(m *Map) { m.Epoch = MaxEpoch }), true},
 		{"default virtual nodes", with(func(m *Map) { m.VNodes = 0 }), true},
+		{"preparing", with(func(m *Map) { m.Move.Phase = Preparing }), true},
+		{"preparing for as many", with(func(m *Map) { m.Move.Phase, m.Move.To = Preparing, 2 }), false},
+		{"switching", with(func(m *Map) { m.Move.Phase = Switching }), true},
+		{"switching to fewer", with(func(m *Map) { m.Move.Phase, m.Move.To = Switching, 1 }), true},
+		{"switching to as many", with(func(m *Map) { m.Move.Phase, m.Move.To = Switching, 2 }), false},
 		{"cleaning back", with(func(m *Map) { m.Move.Phase, m.Move.To = Cleaning, 2 }), true},
 		{"cleaning to fewer", with(func(m *Map) { m.Move.Phase, m.Move.To = Cleaning, 1 }), true},
 		{"no epoch", with(func(m *Map) { m.Epoch = 0 }), false},
@@ -123,8 +129,17 @@ func TestValidate(t *testing.T) {
 
 // TestGolden pins format 1: these bytes are read for ever, and written until there is a format 2.
 func TestGolden(t *testing.T) {
-	name := filepath.Join("testdata", "map_v1.json")
-	got, err := sample().Encode()
+	for name, m := range map[string]*Map{
+		"map_v1.json":           sample(),
+		"map_v1_preparing.json": with(func(m *Map) { m.Move.Phase = Preparing }),
+		"map_v1_switching.json": with(func(m *Map) { m.Move.Phase, m.Stored = Switching, true }),
+	} {
+		t.Run(name, func(t *testing.T) { golden(t, filepath.Join("testdata", name), m) })
+	}
+}
+
+func golden(t *testing.T, name string, m *Map) {
+	got, err := m.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +159,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(back, sample()) {
+	if !reflect.DeepEqual(back, m) {
 		t.Errorf("decoded as %+v", back)
 	}
 }
@@ -204,7 +219,10 @@ func TestSpecs(t *testing.T) {
 		writes  []placement.Spec
 	}{
 		{"none", with(func(m *Map) { m.Move = nil }), ring(2), []placement.Spec{ring(2)}},
+		{"preparing", with(func(m *Map) { m.Move.Phase = Preparing }), ring(2), []placement.Spec{ring(2)}},
 		{"copying", sample(), ring(2), []placement.Spec{ring(2), ring(3)}},
+		{"switching", with(func(m *Map) { m.Move.Phase = Switching }), ring(3), []placement.Spec{ring(3), ring(2)}},
+		{"switching to fewer", with(func(m *Map) { m.Move.Phase, m.Move.To = Switching, 1 }), ring(1), []placement.Spec{ring(1), ring(2)}},
 		{"cleaning", with(func(m *Map) { m.Move.Phase = Cleaning }), ring(3), []placement.Spec{ring(3)}},
 		{"given up", with(func(m *Map) { m.Move.Phase, m.Move.To = Cleaning, 2 }), ring(2), []placement.Spec{ring(2)}},
 		{"default virtual nodes", with(func(m *Map) { m.VNodes = 0 }), ring(2), []placement.Spec{ring(2), ring(3)}},
@@ -212,8 +230,40 @@ func TestSpecs(t *testing.T) {
 		if got := c.m.Visible(); got != c.visible {
 			t.Errorf("%s: readers go by %+v, want %+v", c.name, got, c.visible)
 		}
+		if cut := c.m.CutOver(); cut != (c.m.Move != nil && c.visible != ring(2)) {
+			t.Errorf("%s: cut over %t", c.name, cut)
+		}
 		if got := c.m.Writes(); !reflect.DeepEqual(got, c.writes) {
 			t.Errorf("%s: writers go by %+v, want %+v", c.name, got, c.writes)
+		}
+	}
+}
+
+// While a map takes force, some go by it already and some by the one before: what is written by either is written where the other reads.
+func TestWritersByOneMapWriteWhereReadersByTheNextLook(t *testing.T) {
+	begin := func(m *Map) (*Map, error) { return m.BeginMove(3, "j") }
+	for name, steps := range map[string][]func(*Map) (*Map, error){
+		"a move":        {begin, (*Map).BeginCopying, (*Map).Cutover, (*Map).BeginCleaning, (*Map).EndMove},
+		"one given up":  {begin, (*Map).BeginCopying, (*Map).AbortMove, (*Map).EndMove},
+		"one not begun": {begin, (*Map).AbortMove, (*Map).EndMove},
+	} {
+		old := with(func(m *Map) { m.Move = nil })
+		for i, step := range steps {
+			next, err := step(old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Contains(old.Writes(), next.Visible()) || !slices.Contains(next.Writes(), old.Visible()) {
+				t.Errorf("%s, step %d: readers by %+v and %+v, writers by %+v and %+v", name, i+1, old.Visible(), next.Visible(), old.Writes(), next.Writes())
+			}
+			// Who sees groups as a whole would see what is written elsewhere, too.
+			if old.Move == nil && len(next.Writes()) > 1 || next.Move == nil && len(old.Writes()) > 1 {
+				t.Errorf("%s, step %d: documents are seen twice", name, i+1)
+			}
+			old = next
+		}
+		if cut := old.CutOver(); cut {
+			t.Errorf("%s: at its end it is under way", name)
 		}
 	}
 }
@@ -223,6 +273,10 @@ func TestChanges(t *testing.T) {
 	idle := with(func(m *Map) { m.Move = nil })
 	copying := sample()
 	shrinking := with(func(m *Map) { m.Move.To = 1 })
+	preparing := with(func(m *Map) { m.Move.Phase = Preparing })
+	switching := with(func(m *Map) { m.Move.Phase = Switching })
+	away := with(func(m *Map) { m.Move.Phase, m.Move.To, m.Placed = Switching, 2, 3 })
+	apart := with(func(m *Map) { m.Move.Phase, m.Move.To = Switching, 1 })
 	cleaning := with(func(m *Map) { m.Move.Phase = Cleaning })
 	full := with(func(m *Map) { m.Move, m.Placed = nil, 3 })
 	last := with(func(m *Map) { m.Epoch = MaxEpoch })
@@ -243,6 +297,10 @@ func TestChanges(t *testing.T) {
 		{"remove a group that nothing moves to", (*Map).RemoveGroup, shrinking, func(m *Map) { m.Groups = m.Groups[:2] }, nil},
 		{"remove a group in use", (*Map).RemoveGroup, full, nil, ErrRefused},
 		{"remove a group that is moved to", (*Map).RemoveGroup, copying, nil, ErrRefused},
+		{"remove a group that is to be moved to", (*Map).RemoveGroup, preparing, nil, ErrRefused},
+		{"remove a group that readers have switched to", (*Map).RemoveGroup, switching, nil, ErrRefused},
+		{"remove a group that readers have switched from", (*Map).RemoveGroup, away, nil, ErrRefused},
+		{"remove a group that the switch leaves alone", (*Map).RemoveGroup, apart, func(m *Map) { m.Groups = m.Groups[:2] }, nil},
 		{"remove a group that is cleaned", (*Map).RemoveGroup, cleaning, nil, ErrRefused},
 		{"add a member", func(m *Map) (*Map, error) { return m.AddMember(1, "x:1") }, idle, func(m *Map) {
 			m.Groups[1].Members = append(m.Groups[1].Members, "x:1")
@@ -255,21 +313,34 @@ func TestChanges(t *testing.T) {
 		}, nil},
 		{"remove the last member", func(m *Map) (*Map, error) { return m.RemoveMember("[::1]:7701") }, idle, nil, ErrRefused},
 		{"remove nobody", func(m *Map) (*Map, error) { return m.RemoveMember("x:1") }, idle, nil, ErrRefused},
-		{"grow", func(m *Map) (*Map, error) { return m.BeginMove(3, "j") }, idle, func(m *Map) { m.Move = &Move{3, Copying, "j"} }, nil},
-		{"shrink", func(m *Map) (*Map, error) { return m.BeginMove(1, "j") }, idle, func(m *Map) { m.Move = &Move{1, Copying, "j"} }, nil},
+		{"grow", func(m *Map) (*Map, error) { return m.BeginMove(3, "j") }, idle, func(m *Map) { m.Move = &Move{3, Preparing, "j"} }, nil},
+		{"shrink", func(m *Map) (*Map, error) { return m.BeginMove(1, "j") }, idle, func(m *Map) { m.Move = &Move{1, Preparing, "j"} }, nil},
 		{"move to as many", func(m *Map) (*Map, error) { return m.BeginMove(2, "j") }, idle, nil, ErrRefused},
 		{"move to none", func(m *Map) (*Map, error) { return m.BeginMove(0, "j") }, idle, nil, ErrRefused},
 		{"move to too many", func(m *Map) (*Map, error) { return m.BeginMove(4, "j") }, idle, nil, ErrRefused},
 		{"move without a job", func(m *Map) (*Map, error) { return m.BeginMove(3, "") }, idle, nil, ErrInvalid},
 		{"a second move", func(m *Map) (*Map, error) { return m.BeginMove(1, "j") }, copying, nil, ErrRefused},
-		{"cut over", (*Map).Cutover, copying, func(m *Map) { m.Move.Phase = Cleaning }, nil},
+		{"copy", (*Map).BeginCopying, preparing, func(m *Map) { m.Move.Phase = Copying }, nil},
+		{"copy again", (*Map).BeginCopying, copying, nil, ErrRefused},
+		{"copy nothing", (*Map).BeginCopying, idle, nil, ErrRefused},
+		{"cut over before it is copied", (*Map).Cutover, preparing, nil, ErrRefused},
+		{"cut over", (*Map).Cutover, copying, func(m *Map) { m.Move.Phase = Switching }, nil},
 		{"cut over nothing", (*Map).Cutover, idle, nil, ErrRefused},
-		{"cut over again", (*Map).Cutover, cleaning, nil, ErrRefused},
+		{"cut over again", (*Map).Cutover, switching, nil, ErrRefused},
+		{"cut over while cleaning", (*Map).Cutover, cleaning, nil, ErrRefused},
+		{"clean", (*Map).BeginCleaning, switching, func(m *Map) { m.Move.Phase = Cleaning }, nil},
+		{"clean while copying", (*Map).BeginCleaning, copying, nil, ErrRefused},
+		{"clean again", (*Map).BeginCleaning, cleaning, nil, ErrRefused},
+		{"clean nothing", (*Map).BeginCleaning, idle, nil, ErrRefused},
 		{"give up", (*Map).AbortMove, copying, func(m *Map) { m.Move.Phase, m.Move.To = Cleaning, 2 }, nil},
-		{"give up after the cutover", (*Map).AbortMove, cleaning, nil, ErrRefused},
+		{"give up before it is copied", (*Map).AbortMove, preparing, func(m *Map) { m.Move.Phase, m.Move.To = Cleaning, 2 }, nil},
+		{"give up after the cutover", (*Map).AbortMove, switching, nil, ErrRefused},
+		{"give up while cleaning", (*Map).AbortMove, cleaning, nil, ErrRefused},
 		{"give up nothing", (*Map).AbortMove, idle, nil, ErrRefused},
 		{"end", (*Map).EndMove, cleaning, func(m *Map) { m.Placed, m.Move = 3, nil }, nil},
 		{"end while copying", (*Map).EndMove, copying, nil, ErrRefused},
+		{"end while preparing", (*Map).EndMove, preparing, nil, ErrRefused},
+		{"end while switching", (*Map).EndMove, switching, nil, ErrRefused},
 		{"end nothing", (*Map).EndMove, idle, nil, ErrRefused},
 	} {
 		before := c.m.Clone()
