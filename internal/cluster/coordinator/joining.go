@@ -36,5 +36,5 @@ func (c *Coordinator) joining(ctx context.Context, s *members.State, change mapC
 	if len(words) == 0 {
 		return nil
 	}
-	return api.NewProblem(api.JobConflict, api.ClipDetail(strings.Join(words, "; ")+". Start it first, or add it all the same with force=true: then repairs and rebalances wait for it"))
+	return api.NewProblem(api.JobConflict, api.ClipDetail(strings.Join(words, "; ")+". Start it first, or add it all the same with force=true (--force): then repairs and rebalances wait for it"))
 }
