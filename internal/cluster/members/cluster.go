@@ -44,8 +44,8 @@ type Options struct {
 // ErrNotReady is matched by errors of a cluster that does not know its map yet.
 var ErrNotReady = errors.New("the shard map is not known yet")
 
-// ErrUnsettled is matched by the error of Settle: there is a group of which no member has taken the map.
-var ErrUnsettled = errors.New("not every group has taken the shard map")
+// errOvertaken says that others change the map faster than it can be put in force here.
+var errOvertaken = errors.New("others keep changing it")
 
 // Cluster keeps the state of a cluster up to date. It is safe for concurrent use. Close must be called.
 type Cluster struct {
@@ -60,6 +60,7 @@ type Cluster struct {
 	change chan struct{} // holds a token while a map is read or put in force; a lock that a context can give up waiting for
 	// Under change:
 	version  shardmap.Version // of the map in the source
+	kept     *shardmap.Map    // that the members kept when this coordinator began; nil: none was
 	reported error            // the last failure that was logged
 	warned   bool             // it was a warning
 
@@ -71,6 +72,7 @@ type Cluster struct {
 	mu      sync.Mutex
 	members map[string]*Member
 	gone    map[string]time.Time // when members left the map whose connections are not closed yet
+	parted  map[string]*parted   // those of them that stood in it, until they know
 	stand   *standing
 }
 
@@ -93,7 +95,10 @@ func Open(o Options) (*Cluster, error) {
 	if o.Log == nil {
 		o.Log = obs.Discard()
 	}
-	c := &Cluster{o: o, done: make(chan struct{}), wake: make(chan struct{}, 1), change: make(chan struct{}, 1), members: map[string]*Member{}, gone: map[string]time.Time{}, began: time.Now()}
+	c := &Cluster{
+		o: o, done: make(chan struct{}), wake: make(chan struct{}, 1), change: make(chan struct{}, 1), members: map[string]*Member{},
+		gone: map[string]time.Time{}, parted: map[string]*parted{}, began: time.Now(),
+	}
 	var err error
 	if c.stand, err = newStanding(o.Dir, o.FS); err != nil {
 		return nil, err
@@ -186,6 +191,7 @@ func (c *Cluster) retire(now time.Time) {
 			continue
 		}
 		delete(c.gone, addr)
+		delete(c.parted, addr)
 		if m := c.members[addr]; m != nil {
 			delete(c.members, addr)
 			if err := m.Leaf.Close(); err != nil {
@@ -406,6 +412,7 @@ func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 		return &first, nil
 	}
 	c.knew(best)
+	c.kept = best
 	if best.Stored {
 		return best, nil // those who keep it say who the members are
 	}
@@ -467,6 +474,8 @@ func (c *Cluster) putInForceLocked(ctx context.Context, m *shardmap.Map) error {
 	if err := c.give(ctx, s); err != nil {
 		return err
 	}
+	// Before anything is written by it: whoever goes by an older map must not find an older state at a member that has left.
+	c.dismiss(ctx, s, c.leaving(c.before(), s))
 	// Before it is read from: those who are new there may lack documents.
 	c.enlist(m)
 	if c.State() == nil {
@@ -575,6 +584,7 @@ func (c *Cluster) remind(ctx context.Context) {
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
 		c.report(err)
 	}
+	c.dismiss(ctx, s, c.untold())
 }
 
 // changeAttempts bounds how often a change is made anew because another coordinator was first.
@@ -651,21 +661,7 @@ func (c *Cluster) changeLocked(ctx context.Context, fn func(m *shardmap.Map) (*s
 			}
 		}
 	}
-	return nil, fmt.Errorf("the shard map is changed, and not in force here because others keep changing it: %w", ErrUnsettled)
-}
-
-// Settle makes sure that at least one member of every group has taken the map of the state, so that nobody who goes by an older one
-// can be told that a write is in everywhere. Its error matches ErrUnsettled.
-func (c *Cluster) Settle(ctx context.Context, s *State) error {
-	if err := c.give(ctx, s); err != nil {
-		return err
-	}
-	for _, g := range s.Groups {
-		if !slices.ContainsFunc(g.Members, func(m *Member) bool { return c.hasTaken(m.Addr, s.Epoch()) }) {
-			return fmt.Errorf("%w: group %d", ErrUnsettled, g.Ordinal)
-		}
-	}
-	return nil
+	return nil, fmt.Errorf("the shard map is changed, and not in force here because %w", errOvertaken)
 }
 
 // Keeper says who keeps the map: "store" or "members".

@@ -51,9 +51,7 @@ func TestAMemberWithAnotherDiskIsSuspect(t *testing.T) {
 			ready(t, cl)
 			k := f.at("g1b:1")
 			// The member is known by its node before anything happens.
-			if err := cl.Settle(t.Context(), cl.State()); err != nil {
-				t.Fatal(err)
-			}
+			cl.remind(t.Context())
 			c.happens(k)
 			until(t, "it has the map again", func() bool { return k.has() == 1 })
 			if c.suspect {
