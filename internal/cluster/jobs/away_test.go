@@ -60,7 +60,7 @@ func TestARebalanceNamesAllMembersThatAreAway(t *testing.T) {
 		}
 		f.at(addr(0, 1)).setDown(false)
 		stopped.setFates(nil)
-		if rec, err := co.await(t.Context(), reply.Job); err != nil || rec.State != Done {
+		if rec, err := co.ended(t, reply.Job); err != nil || rec.State != Done {
 			t.Fatalf("%+v, %v", rec, err)
 		}
 		if j, err := co.Job(t.Context(), reply.Job); err != nil || len(j.FailedAddresses) > 0 || j.Error != "" {

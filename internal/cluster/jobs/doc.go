@@ -55,10 +55,12 @@
 // # What members missed
 //
 // The hints of this coordinator are replayed as soon as a member answers: each document is made equal to that of a member that has missed
-// nothing. A member that has missed more than was kept is compared as a whole.
+// nothing. A member that has missed more than was kept is compared as a whole. With a store coordinators tell each other for which members they
+// keep something (missed.go): such a member is not taken for right while there is another, a move waits where there is none, and in the
+// background its group is left alone. Without one, what only another coordinator keeps is not known, and the primary is right.
 //
 // # Concurrency
 //
-// A Runner is safe for concurrent use. It has two goroutines, one for jobs and one for hints; calls of members are made from these, some
-// at a time. Close waits for all of them.
+// A Runner is safe for concurrent use. It has a goroutine for jobs, one for hints, and one that tells others of these; calls of members are
+// made from the first two, some at a time. Close waits for all of them.
 package jobs

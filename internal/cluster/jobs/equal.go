@@ -125,6 +125,12 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 				}
 			}
 		}
+		if w.background && len(todo) > 0 {
+			// Is it that a writer could not reach the reference?
+			if err := w.r.missedJustNow(ctx, ref.Addr); err != nil {
+				return nil, err
+			}
+		}
 		if err := w.give(ctx, index, ref, to, todo); err != nil {
 			return nil, err
 		}

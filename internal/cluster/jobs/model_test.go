@@ -711,6 +711,16 @@ func (f *fleet) coordinator(o Options) *coordinator {
 	return c
 }
 
+// ended waits until a job has ended, however long it waits for members.
+func (c *coordinator) ended(t testing.TB, job string) (*record, error) {
+	for {
+		rec, err := c.await(t.Context(), job)
+		if err != nil || rec.ended() {
+			return rec, err
+		}
+	}
+}
+
 func (c *coordinator) shut(t testing.TB) {
 	t.Helper()
 	if err := c.Close(); err != nil {

@@ -22,6 +22,7 @@ const (
 	comparePass  = 4               // comparisons of two groups by digests before ids that were seen equal one by one have to do
 	hintPasses   = 3               // comparisons of all groups because members had missed something
 	placeTime    = 2 * time.Minute // of a call of Place, which waits for the writes under way
+	mostUnsound  = 20              // rounds of these in which members that documents are taken from had missed something
 	restartPause = 20 * time.Millisecond
 )
 
@@ -255,10 +256,21 @@ func (j *running) sweep(ctx context.Context, st *members.State) error {
 	}
 	w := j.r.work(st)
 	defer j.settle(w)
+	if err := j.heedAll(ctx, st); err != nil {
+		return err
+	}
 	if err := w.mend(ctx); err != nil {
 		return err
 	}
 	return j.clean(ctx, w, true)
+}
+
+// heedAll hears what others keep, and waits for them where a group has no member that can be taken at its word.
+func (j *running) heedAll(ctx context.Context, st *members.State) error {
+	if err := j.r.heed(ctx); err != nil {
+		return err
+	}
+	return j.elsewhere(st.Groups)
 }
 
 // begin begins the move.
@@ -311,6 +323,9 @@ func (j *running) copying(ctx context.Context, st *members.State) error {
 	}
 	w := j.r.work(st)
 	defer j.settle(w)
+	if _, err := j.sources(ctx, w); err != nil {
+		return err
+	}
 	if err := w.mend(ctx); err != nil {
 		return err
 	}
@@ -328,11 +343,19 @@ func (j *running) copying(ctx context.Context, st *members.State) error {
 		if err := j.r.replayAll(ctx, st); err != nil {
 			return err
 		}
-		if err := j.verify(ctx, w); err != nil {
+		sound, err := j.verifySound(ctx, w)
+		if err != nil {
 			return err
 		}
-		if pass == hintPasses || !j.r.missing(st) {
+		if sound && (pass == hintPasses || !j.r.missing(st)) {
 			break
+		}
+		if pass == hintPasses {
+			if j.unsound++; j.unsound >= mostUnsound {
+				j.r.log.Warn("a move goes on though members keep missing writes that another coordinator keeps for them", "job", j.id)
+				break
+			}
+			return errBehind
 		}
 	}
 	// What was compared was so only if nobody has lost it meanwhile.
@@ -359,15 +382,51 @@ func (j *running) copying(ctx context.Context, st *members.State) error {
 	return err
 }
 
-// truth is the member of a group whose documents are taken: the first that has missed nothing, as far as it is known.
-func (w *work) truth(group int) *members.Member {
-	ms := w.st.Groups[group].Members
-	for _, m := range ms {
-		if !w.r.lacks(m.Addr) {
-			return m
+// truth is the member of a group whose documents are taken: the first that has missed nothing, as far as it is known. What others keep for
+// it counts less than what is kept here.
+func (w *work) truth(group int) *members.Member { return w.r.mostTrusted(w.st.Groups[group].Members) }
+
+// verifySound is verify, and tells whether those whose documents were moved had missed nothing: a write that was acknowledged meanwhile, and that
+// such a member did not get, may have been undone at its new owners. What another coordinator keeps is heard of a moment later.
+func (j *running) verifySound(ctx context.Context, w *work) (bool, error) {
+	began := time.Now()
+	from, err := j.sources(ctx, w)
+	if err != nil {
+		return false, err
+	}
+	sure := slices.DeleteFunc(slices.Clone(from), func(m *members.Member) bool { return j.r.doubts(m.Addr) > lately })
+	if err := j.verify(ctx, w, from); err != nil {
+		return false, err
+	}
+	if j.r.o.Store != nil {
+		if err := pause(ctx, missedWait); err != nil {
+			return false, err
 		}
 	}
-	return ms[0]
+	if err := j.r.heed(ctx); err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(sure, func(m *members.Member) bool { return j.r.missedSince(m.Addr, began) }), nil
+}
+
+// truths are those of the first groups.
+func (w *work) truths(groups int) []*members.Member {
+	out := make([]*members.Member, groups)
+	for g := range out {
+		out[g] = w.truth(g)
+	}
+	return out
+}
+
+// sources are the members whose documents are moved, as of what others know now.
+func (j *running) sources(ctx context.Context, w *work) ([]*members.Member, error) {
+	if err := j.r.heed(ctx); err != nil {
+		return nil, err
+	}
+	if err := j.elsewhere(w.st.Groups[:w.st.Map.Placed]); err != nil {
+		return nil, err
+	}
+	return w.truths(w.st.Map.Placed), nil
 }
 
 // names are the indexes that any of some members have, sorted.
@@ -411,10 +470,7 @@ func (j *running) copy(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	sources := make([]*members.Member, w.st.Map.Placed)
-	for g := range sources {
-		sources[g] = w.truth(g)
-	}
+	sources := w.truths(w.st.Map.Placed)
 	names, err := w.names(ctx, sources...)
 	if err != nil {
 		return err
@@ -531,10 +587,10 @@ func moves(rule placement.Rule, from, to, source, dest int) bool {
 	return source >= to
 }
 
-// verify compares all that is moved between each two groups, and makes it equal where it is not: deletions and changes that passed by
+// verify compares all that is moved between each two groups, as members from have it, and makes it equal where it is not: deletions and changes that passed by
 // while it was copied. When it returns nil, every document was seen equal at every member that will own it, at some moment since
 // all writers write to both groups.
-func (j *running) verify(ctx context.Context, w *work) error {
+func (j *running) verify(ctx context.Context, w *work, from []*members.Member) error {
 	m := w.st.Map
 	to := m.Move.To
 	var of []*members.Member
@@ -551,7 +607,7 @@ func (j *running) verify(ctx context.Context, w *work) error {
 				if !moves(m.Rule, m.Placed, to, source, dest) {
 					continue
 				}
-				if err := j.verifyPair(ctx, w, name, source, dest); err != nil {
+				if err := j.verifyPair(ctx, w, name, from[source], source, dest); err != nil {
 					return fmt.Errorf("compare documents of the index %q that go from group %d to group %d: %w", name, source, dest, err)
 				}
 			}
@@ -560,10 +616,10 @@ func (j *running) verify(ctx context.Context, w *work) error {
 	return nil
 }
 
-func (j *running) verifyPair(ctx context.Context, w *work, index string, source, dest int) error {
+func (j *running) verifyPair(ctx context.Context, w *work, index string, from *members.Member, source, dest int) error {
 	owned := []placement.Share{{Spec: w.st.Map.Visible(), Ordinal: source}, {Spec: spec(w.st.Map, w.st.Map.Move.To), Ordinal: dest}}
 	for range comparePass {
-		c, left, err := w.reconcile(ctx, index, w.truth(source), w.st.Groups[dest].Members, owned, unseen)
+		c, left, err := w.reconcile(ctx, index, from, w.st.Groups[dest].Members, owned, unseen)
 		if err != nil {
 			return err
 		}
@@ -622,6 +678,12 @@ func (j *running) switching(ctx context.Context, st *members.State) error {
 	if err := j.r.replayAll(ctx, st); err != nil && !never(err) {
 		return err
 	}
+	if err := j.r.heed(ctx); err != nil {
+		return err
+	}
+	if err := j.elsewhere(st.Groups[:st.Map.Move.To]); err != nil {
+		return err
+	}
 	if err := j.saved(ctx); err != nil {
 		return err
 	}
@@ -641,6 +703,9 @@ func (j *running) cleaning(ctx context.Context, st *members.State) error {
 		return err
 	}
 	w := j.r.work(st)
+	if err := j.heedAll(ctx, st); err != nil {
+		return err
+	}
 	if err := w.mend(ctx); err != nil {
 		return err
 	}

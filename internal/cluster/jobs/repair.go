@@ -380,9 +380,12 @@ func (r *Runner) compareAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.heed(ctx); err != nil {
+		return err
+	}
 	var errs []error
 	for _, g := range st.Groups {
-		if slices.ContainsFunc(g.Members, func(m *members.Member) bool { return r.Behind(m.Addr) }) {
+		if slices.ContainsFunc(g.Members, func(m *members.Member) bool { return r.Behind(m.Addr) || r.others.keeps(m.Addr) }) {
 			continue // what is missing there is known, and comes of itself
 		}
 		if r.suspect(g.Members[0].Addr) {
@@ -407,7 +410,7 @@ func (r *Runner) compareAll(ctx context.Context) error {
 			if suspect, ok := errors.AsType[*suspectError](err); ok {
 				r.count.held.Add(1)
 				r.log.Warn("a primary looks as if it had lost documents", "error", suspect)
-			} else if err != nil {
+			} else if err != nil && !errors.Is(err, errBehind) {
 				errs = append(errs, fmt.Errorf("compare %s with %s: %w", m.Addr, g.Members[0].Addr, err))
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +26,38 @@ type behindCache struct {
 	mu    sync.Mutex
 	at    time.Time
 	addrs map[string]bool
+	given map[string]time.Time // by member: when it was last given something that it had missed
+}
+
+func (c *behindCache) gave(addr string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.given == nil {
+		c.given = map[string]time.Time{}
+	}
+	c.given[addr] = time.Now()
+	maps.DeleteFunc(c.given, func(_ string, at time.Time) bool { return time.Since(at) >= missedRemembered })
+}
+
+// caught adds to a sorted list the members that were given something since a moment.
+func (c *behindCache) caught(list []string, since time.Time) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for addr, at := range c.given {
+		if !at.Before(since) {
+			list = append(list, addr)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// caughtUp tells whether a member was given something since a moment.
+func (c *behindCache) caughtUp(addr string, since time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, ok := c.given[addr]
+	return ok && !at.Before(since)
 }
 
 // Behind tells whether a member has missed writes that are kept for it here. Readers ask it last.
@@ -159,6 +192,7 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 			if err := r.replayBatch(ctx, st, m, b.Entries); err != nil {
 				return err
 			}
+			r.behind.gave(addr)
 			if err := r.o.Hints.Done(b); err != nil {
 				return err
 			}
@@ -223,10 +257,9 @@ func (r *Runner) source(st *members.State, m *memberOf, id string) *members.Memb
 	}
 	// Not the group that the document is being moved to: it may not have it yet.
 	owner := st.Owner(id)
-	for _, o := range owner.Members {
-		if o != m.Member && !r.lacks(o.Addr) {
-			return o
-		}
+	others := slices.DeleteFunc(slices.Clone(owner.Members), func(o *members.Member) bool { return o == m.Member || r.lacks(o.Addr) })
+	if len(others) > 0 {
+		return r.mostTrusted(others)
 	}
 	if st.Map.Move != nil && st.Map.Move.Phase == shardmap.Switching {
 		// What was written since the cutover is at the old owner, too.
@@ -252,7 +285,7 @@ func (r *Runner) compareMember(ctx context.Context, st *members.State, m *member
 	}
 	var from *members.Member
 	for _, o := range m.group.Members {
-		if o != m.Member && !r.suspect(o.Addr) && (from == nil || r.Behind(from.Addr) && !r.Behind(o.Addr)) {
+		if o != m.Member && !r.suspect(o.Addr) && (from == nil || r.doubts(o.Addr) < r.doubts(from.Addr)) {
 			from = o
 		}
 	}

@@ -124,6 +124,7 @@ type Runner struct {
 	endErr  error
 
 	behind behindCache
+	others witnesses
 
 	mu      sync.Mutex
 	current *running                // the job under way; nil: none
@@ -190,6 +191,9 @@ func (r *Runner) Start() {
 		r.loops.Go(r.run)
 		if r.o.Hints != nil {
 			r.loops.Go(r.replayLoop)
+		}
+		if r.o.Store != nil {
+			r.loops.Go(r.tellLoop)
 		}
 	})
 }
@@ -412,6 +416,9 @@ type running struct {
 	// Of the goroutine of the job:
 	fenced uint64 // under the map of this epoch no write of anybody else, and none that nothing was heard of, is under way
 	fresh  bool   // nothing has been done for the job yet
+	// elsewhereSince is since when it waits for others to give members what they have missed.
+	elsewhereSince time.Time
+	unsound        int // comparisons of all groups in vain
 
 	mu     sync.Mutex
 	p      progress

@@ -1,0 +1,177 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-search/weft/internal/leaf"
+	"github.com/weft-search/weft/internal/topology/placement"
+	"github.com/weft-search/weft/internal/topology/shardmap"
+)
+
+// What a member of the new owners lacks it gets from another of them before the old owner loses it.
+func TestCleaningMakesNewOwnersEqualFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		sizes := []int{1, 1, 2}
+		f.begin(placement.Ring, 2, sizes...)
+		docs, byID := corpus(200)
+		f.load("default", f.current().Visible(), sizes, docs...)
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		var met atomic.Bool
+		f.at(addr(0, 0)).setBefore(func(_ context.Context, call string) {
+			if m := f.current(); call == "IDs" && m.Move != nil && m.Move.Phase == shardmap.Cleaning && met.CompareAndSwap(false, true) {
+				ids := slices.Sorted(maps.Keys(f.at(addr(2, 1)).docs("default")))
+				f.at(addr(2, 1)).remove("default", ids[0])
+				f.at(addr(2, 1)).put("default", doc(ids[1], 9))
+			}
+		})
+		reply, err := co.Rebalance(t.Context(), 2, 3)
+		if err != nil || !reply.OK || !met.Load() {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		f.same("default", byID)
+	})
+}
+
+// Pages of members end at different ids: what differs is found once, and nothing else is.
+func TestUnequalFindsWhatDiffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		f.begin(placement.Ring, 1, 3)
+		want := map[string]bool{}
+		for i := range 90 {
+			id := fmt.Sprintf("d%03d", i)
+			for k := range 3 {
+				if k == 1 && i%5 > 0 || k == 2 && i > 80 { // one has few, one ends early
+					continue
+				}
+				d := doc(id, 0)
+				if i == 85 && k == 0 {
+					d = doc(id, 1)
+				}
+				f.at(addr(0, k)).put("default", d)
+			}
+			want[id] = i%5 > 0 || i > 80
+		}
+		f.at(addr(0, 1)).put("default", doc("zz", 0))
+		want["zz"] = true
+		maps.DeleteFunc(want, func(_ string, differs bool) bool { return !differs })
+		for _, page := range []int{1, 7, 1000} {
+			f.tune = &tuning{batch: 4, list: 23, page: page, look: time.Second, beat: time.Second, lease: time.Minute, adopt: time.Minute}
+			co := f.coordinator(Options{})
+			st := co.cluster.State()
+			ms := st.Groups[0].Members
+			var got []string
+			err := co.work(st).unequal(t.Context(), "default", ms[0], ms[1:], leaf.HashRange{To: 1<<32 - 1}, nil, func(ids []string) error {
+				if len(ids) > 4 {
+					t.Errorf("%d at once", len(ids))
+				}
+				got = append(got, ids...)
+				return nil
+			})
+			if err != nil || !slices.Equal(got, slices.Sorted(maps.Keys(want))) {
+				t.Errorf("pages of %d: %v, want %v (%v)", page, got, slices.Sorted(maps.Keys(want)), err)
+			}
+			co.shut(t)
+		}
+	})
+}
+
+// A primary that may have lost its documents gives nothing to a member that has missed some.
+func TestASuspectPrimaryGivesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := pairs(t, 100)
+		co := f.keeper(Options{})
+		defer co.shut(t)
+		<-time.After(5 * time.Second) // they are known
+		kept := slices.Sorted(maps.Keys(f.at(addr(0, 0)).docs("default")))[0]
+		f.at(addr(0, 0)).wipe()
+		f.at(addr(0, 0)).put("default", doc(kept, 0)) // the index is there
+		<-time.After(5 * time.Second)
+		if !co.cluster.Suspect(addr(0, 0)) {
+			t.Fatal("it is not suspect")
+		}
+		have := f.at(addr(0, 1)).docs("default")
+		co.missed(t, addr(0, 1), slices.Collect(maps.Keys(have))...)
+		<-time.After(5 * time.Second)
+		if !maps.Equal(have, f.at(addr(0, 1)).docs("default")) {
+			t.Error("documents were lost")
+		}
+		if p := co.q.Pending(); len(p) != 0 {
+			t.Errorf("it is tried again and again: %+v", p)
+		}
+	})
+}
+
+// What a member has missed of documents that its group does not own any more is forgotten.
+func TestNothingIsGivenToWhoDoesNotOwnIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, byID := pairs(t, 100)
+		co := f.keeper(Options{})
+		defer co.shut(t)
+		co.missed(t, addr(0, 0), slices.Collect(maps.Keys(byID))...)
+		<-time.After(10 * time.Second)
+		if p := co.q.Pending(); len(p) != 0 {
+			t.Errorf("%+v", p)
+		}
+		f.same("default", byID)
+	})
+}
+
+// Whoever has lost the lease writes nothing down any more, and stops.
+func TestALostLeaseEndsAJob(t *testing.T) {
+	const id = "rebalance-x"
+	for _, c := range []struct {
+		name  string
+		owner string // of the lease; empty: there is none
+		rec   *record
+		lost  bool
+	}{
+		{"it is held", "self", &record{ID: id, State: Running}, false},
+		{"another has it", "other", &record{ID: id, State: Running}, true},
+		{"nobody has it", "", &record{ID: id, State: Running}, true},
+		{"the job has ended", "self", &record{ID: id, State: Done}, true},
+		{"the job is gone", "self", &record{ID: "another", State: Running}, true},
+	} {
+		r, err := New(told{}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.ledger.update(t.Context(), func(b *book) error {
+			if c.owner != "" {
+				b.Lease = &lease{Owner: c.owner, Beat: 5}
+			}
+			if c.owner == "self" {
+				b.Lease.Owner = r.id
+			}
+			b.Jobs = []*record{c.rec}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := &running{r: r, id: id, kind: Rebalance, p: progress{Done: 77}}
+		if err := j.save(t.Context()); errors.Is(err, errLeaseLost) != c.lost || !c.lost && err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		b, _, err := r.ledger.read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wrote := b.Jobs[0].Done == 77; wrote == c.lost || b.Lease != nil && (b.Lease.Beat == 6) == c.lost {
+			t.Errorf("%s: %+v, %+v", c.name, b.Jobs[0], b.Lease)
+		}
+		if err := r.Close(); err != nil && !errors.Is(err, leaf.ErrClosed) {
+			t.Error(err)
+		}
+	}
+}

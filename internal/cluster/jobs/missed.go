@@ -1,0 +1,392 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/weft-search/weft/internal/cluster/members"
+	"github.com/weft-search/weft/internal/store"
+)
+
+// What a member has missed is kept by the coordinator that saw it (package hints), and may have been acknowledged: with 207, since others have
+// it. Whoever compares that member with the others has to know, or takes its state for a later one. So coordinators with a store tell each
+// other for which members they keep something, in one object that is changed by compare and swap:
+//
+//	{"format":1,"rev":7,"coordinators":[{"id":"k3xq…","beat":4,"members":["a:1","b:1"]},{"id":"p7ad…","beat":1,"members":[],"all":true}]}
+//
+// where members are sorted, and all stands for more members than are listed. A coordinator is in it while it keeps something, the one that
+// was written last at the end. It counts its beat up when that changes, and now and then without: clocks of two machines are never
+// compared. One whose beat stays the same for long is gone, and is not heeded any more.
+
+// missedKey is where a store has it.
+const missedKey = "topology/missed.json"
+
+const (
+	missedFormat       = 1
+	maxMissedBook      = 1 << 20 // bytes
+	maxMissedWriters   = 64      // coordinators in it; beyond, the one that was written first is left out
+	maxMissedMembers   = 64      // of one coordinator; beyond, it is all
+	missedSwapAttempts = 8
+
+	missedTick   = 250 * time.Millisecond // between two looks at what is kept here
+	missedSettle = 5 * time.Second        // for which it is told yet that a member has missed something that it was given: nobody who listens overhears it
+	missedRenew  = time.Minute            // between two beats without news
+	missedHeed   = 30 * time.Second       // between two looks at what others keep
+	missedListen = 2 * time.Second        // while there is a job
+	missedFor    = 5 * time.Minute        // without a beat, a coordinator is gone
+	// missedWait is how long after a write was acknowledged others can be expected to know who has missed it.
+	missedWait = time.Second
+	// missedLately is for how long after a member was given what it has missed another one is taken for right first.
+	missedLately     = time.Minute
+	missedRemembered = 24 * time.Hour
+	// mostElsewhere is how long a job waits for others to give members what they have missed.
+	mostElsewhere = 10 * time.Minute
+)
+
+// errMissedFormat says that the object was written by a newer version.
+var errMissedFormat = errors.New("what members have missed was written down by a newer version")
+
+// errElsewhere says that there is no member whose documents could be taken yet.
+var errElsewhere = errors.New("all of its members have missed writes that another coordinator keeps for them")
+
+// errBehind says that the reference of a comparison has missed writes.
+var errBehind = errors.New("it has missed writes that are kept for it")
+
+// missedBook is the content of the object.
+type missedBook struct {
+	Format       int         `json:"format"`
+	Rev          uint64      `json:"rev"`
+	Coordinators []*missedBy `json:"coordinators"`
+}
+
+// missedBy is what one coordinator tells.
+type missedBy struct {
+	ID      string   `json:"id"`
+	Beat    uint64   `json:"beat"`
+	Members []string `json:"members"`
+	All     bool     `json:"all,omitzero"`
+}
+
+// witness is what another coordinator was last heard to tell, and since when.
+type witness struct {
+	missedBy
+	since time.Time
+}
+
+func (w *witness) gone() bool { return time.Since(w.since) >= missedFor }
+
+func (w *witness) has(addr string) bool { return w.All || slices.Contains(w.Members, addr) }
+
+// witnesses are the other coordinators that keep something for members.
+type witnesses struct {
+	mu   sync.Mutex
+	of   map[string]*witness
+	at   time.Time            // of the last look
+	last map[string]time.Time // by member: when it was last heard that something is kept for it
+	all  time.Time            // when that was last heard of all
+}
+
+// heard takes what the object says.
+func (ws *witnesses) heard(b *missedBook, own string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	next := map[string]*witness{}
+	for _, by := range b.Coordinators {
+		if by.ID == own {
+			continue
+		}
+		w := ws.of[by.ID]
+		if w == nil || w.Beat != by.Beat {
+			w = &witness{missedBy: *by, since: time.Now()}
+		}
+		next[by.ID] = w
+	}
+	ws.of, ws.at = next, time.Now()
+	if ws.last == nil {
+		ws.last = map[string]time.Time{}
+	}
+	for _, w := range next {
+		if w.gone() {
+			continue
+		}
+		if w.All {
+			ws.all = ws.at
+		}
+		for _, addr := range w.Members {
+			ws.last[addr] = ws.at
+		}
+	}
+	maps.DeleteFunc(ws.last, func(_ string, at time.Time) bool { return time.Since(at) >= missedRemembered })
+}
+
+// kept tells whether it was heard since a moment that something is kept for a member.
+func (ws *witnesses) kept(addr string, since time.Time) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	at, ok := ws.last[addr]
+	return ok && !at.Before(since) || !ws.all.IsZero() && !ws.all.Before(since)
+}
+
+// age is how long ago the last look was.
+func (ws *witnesses) age() time.Duration {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return time.Since(ws.at)
+}
+
+// keeps tells whether any of them keeps something for a member.
+func (ws *witnesses) keeps(addr string) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, w := range ws.of {
+		if !w.gone() && w.has(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// isGone tells whether a coordinator is known to be gone.
+func (ws *witnesses) isGone(id string) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.of[id]
+	return w != nil && w.gone()
+}
+
+func decodeMissed(raw []byte) (*missedBook, error) {
+	b := &missedBook{}
+	if err := json.Unmarshal(raw, b); err != nil {
+		return nil, err
+	}
+	if b.Format > missedFormat {
+		return nil, fmt.Errorf("%w: format %d, this one reads up to %d", errMissedFormat, b.Format, missedFormat)
+	}
+	return b, nil
+}
+
+func (b *missedBook) encode() ([]byte, error) { return json.Marshal(b, json.Deterministic(true)) }
+
+// put makes what one coordinator keeps part of the book; nothing if it keeps nothing. drop tells who is to be left out.
+func (b *missedBook) put(by *missedBy, drop func(id string) bool) {
+	b.Coordinators = slices.DeleteFunc(b.Coordinators, func(o *missedBy) bool { return o.ID == by.ID || drop(o.ID) })
+	if len(by.Members) > 0 || by.All {
+		b.Coordinators = append(b.Coordinators, by)
+	}
+	if over := len(b.Coordinators) - maxMissedWriters; over > 0 {
+		b.Coordinators = slices.Delete(b.Coordinators, 0, over)
+	}
+	b.Rev++
+}
+
+// readMissed returns the object and its tag, empty where there is none yet.
+func readMissed(ctx context.Context, s store.Store) (*missedBook, string, error) {
+	raw, in, err := store.ReadAll(ctx, s, missedKey, maxMissedBook)
+	if errors.Is(err, store.ErrNotFound) {
+		return &missedBook{Format: missedFormat}, "", nil
+	}
+	var b *missedBook
+	if err == nil {
+		b, err = decodeMissed(raw)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read what members have missed: %w", err)
+	}
+	return b, in.ETag, nil
+}
+
+// heed reads for which members others keep something.
+func (r *Runner) heed(ctx context.Context) error {
+	if r.o.Store == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeCallTime)
+	defer cancel()
+	b, _, err := readMissed(ctx, r.o.Store)
+	if err != nil {
+		return err
+	}
+	r.others.heard(b, r.id)
+	return nil
+}
+
+// missedJustNow returns an errBehind if a member has missed writes that were acknowledged until a moment ago.
+func (r *Runner) missedJustNow(ctx context.Context, addr string) error {
+	if r.others.age() >= missedWait {
+		if err := r.heed(ctx); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(r.kept(), addr) || r.others.keeps(addr) {
+		return errBehind
+	}
+	return nil
+}
+
+// tell writes down for which members something is kept here.
+func (r *Runner) tell(ctx context.Context, kept []string, beat uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, storeCallTime)
+	defer cancel()
+	by := &missedBy{ID: r.id, Beat: beat, Members: kept}
+	if len(kept) > maxMissedMembers {
+		by.Members, by.All = []string{}, true
+	}
+	for range missedSwapAttempts {
+		b, tag, err := readMissed(ctx, r.o.Store)
+		if err != nil {
+			return err
+		}
+		r.others.heard(b, r.id)
+		b.put(by, r.others.isGone)
+		raw, err := b.encode()
+		if err != nil {
+			return fmt.Errorf("write what members have missed: %w", err)
+		}
+		cond := store.Absent
+		if tag != "" {
+			cond = store.Condition{IfMatch: tag}
+		}
+		_, err = r.o.Store.Put(ctx, missedKey, bytes.NewReader(raw), int64(len(raw)), cond)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, store.ErrPrecondition):
+			return fmt.Errorf("write what members have missed: %w", err)
+		}
+		if err := pause(ctx, rand.N(mostSwapPause)); err != nil {
+			return err
+		}
+	}
+	return errors.New("write what members have missed: others keep changing it")
+}
+
+// kept are the members for which something is kept here, sorted.
+func (r *Runner) kept() []string {
+	if r.o.Hints == nil {
+		return nil
+	}
+	set := map[string]bool{}
+	for _, p := range r.o.Hints.Pending() {
+		set[p.Member] = true
+	}
+	return slices.Sorted(maps.Keys(set))
+}
+
+// tellLoop tells others for which members something is kept here, and hears for which they do.
+func (r *Runner) tellLoop() {
+	var told []string
+	var wrote, tried, asked time.Time
+	beat := uint64(0)
+	t := time.NewTicker(missedTick)
+	defer t.Stop()
+	failing := ""
+	report := func(err error) bool {
+		switch {
+		case err == nil:
+			failing = ""
+		case r.ctx.Err() == nil && err.Error() != failing:
+			failing = err.Error()
+			r.log.Warn("tell others what members have missed", "error", err)
+		}
+		return err == nil
+	}
+	for {
+		select {
+		case <-t.C:
+		case <-r.ctx.Done():
+			return
+		}
+		now := time.Now()
+		kept := r.behind.caught(r.kept(), now.Add(-missedSettle))
+		news := !slices.Equal(kept, told) || len(kept) > 0 && now.Sub(wrote) >= missedRenew
+		if news && (failing == "" || now.Sub(tried) >= missedSettle) {
+			tried = now
+			beat++
+			if report(r.tell(r.ctx, kept, beat)) {
+				told, wrote = kept, now
+			}
+		}
+		every := missedHeed
+		if r.working() {
+			every = missedListen
+		}
+		if r.others.age() >= every && now.Sub(asked) >= missedListen {
+			asked = now
+			report(r.heed(r.ctx))
+		}
+	}
+}
+
+// working tells whether a job is done here.
+func (r *Runner) working() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current != nil
+}
+
+// Doubts that there may be of a member.
+const (
+	none     = iota
+	lately   // it had missed something a moment ago
+	ofOthers // another coordinator keeps something for it
+	own      // something is kept for it here, or it may have lost its documents
+)
+
+// doubts says how little a member can be taken at its word.
+func (r *Runner) doubts(addr string) int {
+	switch {
+	case r.lacks(addr):
+		return own
+	case r.others.keeps(addr):
+		return ofOthers
+	case r.missedSince(addr, time.Now().Add(-missedLately)):
+		return lately
+	}
+	return none
+}
+
+// missedSince tells whether it was known at any time since a moment that a member has missed something.
+func (r *Runner) missedSince(addr string, since time.Time) bool {
+	return slices.Contains(r.kept(), addr) || r.behind.caughtUp(addr, since) || r.others.kept(addr, since)
+}
+
+// mostTrusted is the first of the members that there is the least doubt of.
+func (r *Runner) mostTrusted(ms []*members.Member) *members.Member {
+	best := ms[0]
+	least := r.doubts(best.Addr)
+	for _, m := range ms[1:] {
+		if d := r.doubts(m.Addr); d < least {
+			best, least = m, d
+		}
+	}
+	return best
+}
+
+// elsewhere returns an errElsewhere while some of groups have no member whose documents can be taken before another coordinator has given them
+// what they have missed. It does not do so for ever.
+func (j *running) elsewhere(groups []*members.Group) error {
+	for _, g := range groups {
+		if j.r.doubts(j.r.mostTrusted(g.Members).Addr) != ofOthers {
+			continue
+		}
+		if j.elsewhereSince.IsZero() {
+			j.elsewhereSince = time.Now()
+		}
+		if time.Since(j.elsewhereSince) >= mostElsewhere {
+			j.r.log.Warn("a job goes on though members lack writes that another coordinator keeps for them", "job", j.id, "group", g.Ordinal)
+			return nil
+		}
+		return fmt.Errorf("group %d: %w", g.Ordinal, errElsewhere)
+	}
+	j.elsewhereSince = time.Time{}
+	return nil
+}
