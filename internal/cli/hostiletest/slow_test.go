@@ -128,8 +128,11 @@ func slowReaders(t *testing.T, f *fleet) {
 	_, before := f.broker.memory()
 	// The first come one after the other, each when the one before has begun to be answered, and the others at once.
 	first, n, refused := 16, 24, 0
-	if full {
+	switch {
+	case full:
 		first, n = 60, 200
+	case testing.Short():
+		first, n = 6, 10
 	}
 	side := f.stand(t)
 	began := time.Now()
