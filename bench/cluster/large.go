@@ -11,7 +11,7 @@ import (
 )
 
 // frugal are the flags of nodes that share a machine.
-var frugal = []string{"--memtable-mb", "32", "--filter-cache-mb", "8", "--request-mb", "64"}
+var frugal = []string{"--memtable-mb", "32", "--idle-flush", "500ms", "--filter-cache-mb", "8", "--request-mb", "64"}
 
 // many loads many small documents into a cluster of many shards, and searches them.
 func (b *bench) many(ctx context.Context) (err error) {
