@@ -66,6 +66,7 @@ func (tr *trial) hook(m *model, faults int) {
 		<-time.After(time.Duration(tr.rand(3000)) * time.Microsecond)
 	})
 	var deaf time.Time // until then it is given no map
+	drawn := uint64(0) // the epoch of the map for which that was drawn
 	m.setFates(func(ctx context.Context, call string) fate {
 		tr.mu.Lock()
 		defer tr.mu.Unlock()
@@ -89,8 +90,10 @@ func (tr *trial) hook(m *model, faults int) {
 		}
 		if call == "Place" && faults > 0 {
 			// Somebody may go by an older map there for a while.
-			if tr.rng.IntN(30) == 0 {
-				deaf = time.Now().Add(time.Duration(tr.rng.IntN(1500)) * time.Millisecond)
+			if e := tr.current().Epoch; e != drawn {
+				if drawn, deaf = e, (time.Time{}); tr.rng.IntN(4) == 0 {
+					deaf = time.Now().Add(time.Duration(tr.rng.IntN(1500)) * time.Millisecond)
+				}
 			}
 			if time.Now().Before(deaf) {
 				return gone
@@ -360,7 +363,7 @@ func (tr *trial) move(to int) {
 	began := time.Now()
 	id := ""
 	for {
-		if time.Since(began) > 20*time.Minute {
+		if time.Since(began) > 2*time.Minute {
 			tr.mu.Lock()
 			tr.calm = true // whatever fails now and then, it comes to an end
 			tr.mu.Unlock()
