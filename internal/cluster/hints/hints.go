@@ -1,6 +1,7 @@
 package hints
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -80,6 +81,7 @@ type Queue struct {
 	fsys vfs.FS
 	dir  string
 	o    Options
+	id   string
 
 	mu struct {
 		sync.Mutex
@@ -113,6 +115,35 @@ type Comparison struct {
 	gen    uint64
 }
 
+// idName is the file that names the queue.
+const idName = "queue.id"
+
+// ID names the queue, by 26 letters and digits. It stays the same as long as the folder does, once it could be written there.
+func (q *Queue) ID() string { return q.id }
+
+// name reads the name of the queue, or gives it one.
+func (q *Queue) name() error {
+	p := path.Join(q.dir, idName)
+	b, err := vfs.ReadFile(q.fsys, p)
+	if err == nil && validID(string(b)) {
+		q.id = string(b)
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	q.id = strings.ToLower(rand.Text())
+	if err := vfs.WriteFile(q.fsys, p, []byte(q.id)); err != nil {
+		// It is not worth refusing to start for: it has another name after the next start.
+		q.o.Report("", fmt.Errorf("name the folder of missed writes: %w", err))
+	}
+	return nil
+}
+
+func validID(id string) bool {
+	return len(id) == 26 && !strings.ContainsFunc(id, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '2' || r > '7') })
+}
+
 // Open opens the queue in dir, which is made if absent, with its parents.
 func Open(dir string, fsys vfs.FS, o Options) (*Queue, error) {
 	if o.MaxBytes < 0 || o.MaxAge < 0 {
@@ -132,7 +163,7 @@ func Open(dir string, fsys vfs.FS, o Options) (*Queue, error) {
 	}
 	q := &Queue{fsys: fsys, dir: dir, o: o}
 	q.mu.members = map[string]*member{}
-	if err := q.recover(); err != nil {
+	if err := errors.Join(q.recover(), q.name()); err != nil {
 		return nil, fmt.Errorf("open hints: %w", err)
 	}
 	return q, nil

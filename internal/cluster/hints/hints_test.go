@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,9 +124,46 @@ func files(t testing.TB, fsys vfs.FS) []string {
 	}
 	var names []string
 	for _, in := range infos {
-		names = append(names, in.Name)
+		if in.Name != idName {
+			names = append(names, in.Name)
+		}
 	}
 	return names
+}
+
+// TestAQueueKeepsItsName: whoever heard of a queue knows it again after a restart, also when the disk was full at the first start.
+func TestAQueueKeepsItsName(t *testing.T) {
+	disk := memfs.New(nil)
+	fsys := faultfs.New(disk)
+	fsys.Inject(faultfs.Under(path.Join(dir, idName), faultfs.From(1, faultfs.Space, faultfs.NoSpace)))
+	var said []error
+	q := open(t, fsys, Options{Report: func(_ string, err error) { said = append(said, err) }})
+	if !validID(q.ID()) || len(said) != 1 || !errors.Is(said[0], syscall.ENOSPC) {
+		t.Errorf("on a full disk: %q, said %v", q.ID(), said)
+	}
+	closeQueue(t, q)
+	fsys.Inject(nil)
+	named := func() string {
+		t.Helper()
+		q := open(t, fsys, Options{})
+		defer closeQueue(t, q)
+		if !validID(q.ID()) {
+			t.Errorf("named %q", q.ID())
+		}
+		return q.ID()
+	}
+	first := named()
+	if again := named(); again != first {
+		t.Errorf("named %q, and %q before", again, first)
+	}
+	for _, bad := range []string{"", first[:25], first + "a", strings.ToUpper(first), "1" + first[1:]} {
+		if err := vfs.WriteFile(fsys, path.Join(dir, idName), []byte(bad)); err != nil {
+			t.Fatal(err)
+		}
+		if got := named(); got == bad || got != named() {
+			t.Errorf("%q was not replaced for good: %q", bad, got)
+		}
+	}
 }
 
 func TestEntriesComeInOrderUntilDone(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 //
 //	{"format":1,"rev":7,"coordinators":[{"id":"k3xq…","beat":4,"members":["a:1","b:1"]},{"id":"p7ad…","beat":1,"members":[],"all":true}]}
 //
-// where members are sorted, and all stands for more members than are listed. A coordinator is in it while it keeps something, the one that
+// where ids are those of the folders in which it is kept (hints.Queue.ID), which outlive a process, members are sorted, and all stands for more members than are listed. A coordinator is in it while it keeps something, the one that
 // was written last at the end. It counts its beat up when that changes, and now and then without: clocks of two machines are never
 // compared. One whose beat stays the same for long is gone, and is not heeded any more.
 
@@ -215,8 +215,16 @@ func (r *Runner) heed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.others.heard(b, r.id)
+	r.others.heard(b, r.witnessID())
 	return nil
+}
+
+// witnessID is the id under which this coordinator tells what it keeps. Who keeps nothing needs none.
+func (r *Runner) witnessID() string {
+	if r.o.Hints == nil {
+		return ""
+	}
+	return r.o.Hints.ID()
 }
 
 // missedJustNow returns an errBehind if a member has missed writes that were acknowledged until a moment ago.
@@ -236,7 +244,7 @@ func (r *Runner) missedJustNow(ctx context.Context, addr string) error {
 func (r *Runner) tell(ctx context.Context, kept []string, beat uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, storeCallTime)
 	defer cancel()
-	by := &missedBy{ID: r.id, Beat: beat, Members: kept}
+	by := &missedBy{ID: r.witnessID(), Beat: beat, Members: kept}
 	if len(kept) > maxMissedMembers {
 		by.Members, by.All = []string{}, true
 	}
@@ -245,7 +253,10 @@ func (r *Runner) tell(ctx context.Context, kept []string, beat uint64) error {
 		if err != nil {
 			return err
 		}
-		r.others.heard(b, r.id)
+		r.others.heard(b, by.ID)
+		if len(kept) == 0 && !slices.ContainsFunc(b.Coordinators, func(o *missedBy) bool { return o.ID == by.ID }) {
+			return nil
+		}
 		b.put(by, r.others.isGone)
 		raw, err := b.encode()
 		if err != nil {
@@ -285,7 +296,9 @@ func (r *Runner) kept() []string {
 func (r *Runner) tellLoop() {
 	var told []string
 	var wrote, tried, asked time.Time
-	beat := uint64(0)
+	// Beats go on from nowhere that a process before may have been at, or nobody would hear the first.
+	beat := rand.Uint64N(1 << 32)
+	fresh := r.o.Hints != nil // what a process before told may not be so any more
 	t := time.NewTicker(missedTick)
 	defer t.Stop()
 	failing := ""
@@ -307,12 +320,12 @@ func (r *Runner) tellLoop() {
 		}
 		now := time.Now()
 		kept := r.behind.caught(r.kept(), now.Add(-missedSettle))
-		news := !slices.Equal(kept, told) || len(kept) > 0 && now.Sub(wrote) >= missedRenew
+		news := fresh || !slices.Equal(kept, told) || len(kept) > 0 && now.Sub(wrote) >= missedRenew
 		if news && (failing == "" || now.Sub(tried) >= missedSettle) {
 			tried = now
 			beat++
 			if report(r.tell(r.ctx, kept, beat)) {
-				told, wrote = kept, now
+				told, wrote, fresh = kept, now, false
 			}
 		}
 		every := missedHeed

@@ -21,6 +21,7 @@ import (
 	"github.com/weft-search/weft/internal/cluster/hints"
 	"github.com/weft-search/weft/internal/store"
 	"github.com/weft-search/weft/internal/topology/placement"
+	"github.com/weft-search/weft/internal/vfs"
 	"github.com/weft-search/weft/internal/vfs/memfs"
 )
 
@@ -87,7 +88,13 @@ type keeper struct {
 
 func (f *fleet) keeper(o Options) *keeper {
 	f.t.Helper()
-	q, err := hints.Open("hints", memfs.New(nil), hints.Options{})
+	return f.keeperOn(memfs.New(nil), o)
+}
+
+// keeperOn is keeper with the disk of what is kept.
+func (f *fleet) keeperOn(disk vfs.FS, o Options) *keeper {
+	f.t.Helper()
+	q, err := hints.Open("hints", disk, hints.Options{})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -160,7 +167,61 @@ func TestCoordinatorsTellWhatMembersHaveMissed(t *testing.T) {
 		one.missed(t, a, "pkg/1")
 		<-time.After(missedWait)
 		book, _, err := readMissed(t.Context(), f.store)
-		if err != nil || len(book.Coordinators) != 1 || book.Coordinators[0].ID != one.id || !slices.Equal(book.Coordinators[0].Members, []string{a}) {
+		if err != nil || len(book.Coordinators) != 1 || book.Coordinators[0].ID != one.q.ID() || !slices.Equal(book.Coordinators[0].Members, []string{a}) {
+			t.Errorf("%+v, %v", book, err)
+		}
+	})
+}
+
+// TestACoordinatorThatStartsAgainTakesBackWhatItTold: one that was killed and starts again with its disk is the one that it was. What it has
+// given to members in between is told at once, and nobody waits until the process before is taken for gone.
+func TestACoordinatorThatStartsAgainTakesBackWhatItTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := pairs(t, 50)
+		disk := memfs.New(nil)
+		one, two := f.keeperOn(disk, Options{}), f.keeper(Options{})
+		defer two.shut(t)
+		a := addr(0, 0)
+		f.at(a).setDown(true)
+		one.missed(t, a, "pkg/1")
+		<-time.After(missedWait)
+		keeps := func(want bool) {
+			t.Helper()
+			if err := two.heed(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := two.others.keeps(a); got != want {
+				t.Errorf("it is known to lack something: %t", got)
+			}
+		}
+		keeps(true)
+		one.kill()
+		one.shut(t)
+		again := f.keeperOn(disk, Options{})
+		defer func() { again.shut(t) }()
+		<-time.After(missedWait)
+		keeps(true) // it keeps it yet
+		// The process before may have ended between the last member that it gave something and telling so.
+		again.kill()
+		again.shut(t)
+		q, err := hints.Open("hints", disk, hints.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(q.Forget(a), q.Close()); err != nil {
+			t.Fatal(err)
+		}
+		again = f.keeperOn(disk, Options{})
+		<-time.After(missedWait)
+		keeps(false)
+		again.missed(t, a, "pkg/2")
+		<-time.After(missedWait)
+		keeps(true)
+		f.at(a).setDown(false)
+		<-time.After(time.Minute)
+		keeps(false)
+		book, _, err := readMissed(t.Context(), f.store)
+		if err != nil || len(book.Coordinators) != 0 {
 			t.Errorf("%+v, %v", book, err)
 		}
 	})
