@@ -117,3 +117,27 @@ func TestACallerThatReadsSlowlyIsNoStall(t *testing.T) {
 		})
 	}
 }
+
+// A member that has missed that the index was made does not end the stream of one that was lost.
+func TestAStreamDoesNotEndWhereTheIndexIsMissing(t *testing.T) {
+	for name, call := range streamed {
+		for _, after := range []int64{0, 1, 2} {
+			c := newCluster(t, numbered(100), 3, 2)
+			r := c.reader(Options{Order: replica.Preferred})
+			var given atomic.Int64
+			c.groups[1][0].fail(func(_ context.Context, call string) error {
+				if after == 0 || strings.Contains(call, " of ") && given.Add(1) == after {
+					return errors.New("the connection broke")
+				}
+				return nil
+			})
+			c.groups[1][1].fail(func(context.Context, string) error {
+				return api.NewProblem(api.IndexNotFound, "it does not have the index")
+			})
+			got, err := call(t.Context(), r, func() {})
+			if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.GroupUnavailable || !strings.Contains(string(p.Extra), "g1m0") {
+				t.Errorf("%s, after %d: %d ids, %v", name, after, len(got), err)
+			}
+		}
+	}
+}

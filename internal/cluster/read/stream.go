@@ -52,6 +52,7 @@ type giver[T any] func(ctx context.Context, m leaf.Member, heard func(func() err
 func (s *streams[T]) start(i int, g *group, idle time.Duration, run giver[T]) {
 	st := &stream[T]{items: make(chan T)}
 	s.all[i] = st
+	var lost error // of a member that did not say it lacks the index
 	t := streamTask(func(ctx context.Context, m leaf.Member) (leaf.Meta, error) {
 		w, ctx := watch(ctx, idle)
 		defer w.end()
@@ -66,6 +67,9 @@ func (s *streams[T]) start(i int, g *group, idle time.Duration, run giver[T]) {
 		if err != nil && w.stalled() {
 			err = &StalledError{Idle: idle}
 		}
+		if err != nil && !hasCode(err, api.IndexNotFound) {
+			lost = err
+		}
 		return meta, err
 	})
 	s.wait.Go(func() {
@@ -77,6 +81,10 @@ func (s *streams[T]) start(i int, g *group, idle time.Duration, run giver[T]) {
 			}
 		}()
 		got, err := g.streams.Call(s.ctx, t)
+		if err != nil && lost != nil && hasCode(err, api.IndexNotFound) {
+			// It has missed that the index was made: what the other one held, or the rest of it, is missing.
+			err = &leaf.TransportError{Address: g.joined, Call: classNames[classStream], Cause: lost}
+		}
 		if err != nil {
 			st.err = err
 			return
