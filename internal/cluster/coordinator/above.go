@@ -27,8 +27,8 @@ func (a *above) enter(epoch uint64, writes bool) (done func(), err error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if epoch < a.epoch {
-		return nil, api.NewProblem(api.StaleMap, fmt.Sprintf("the shard map has epoch %d, the call goes by %d", a.epoch, epoch))
+	if err := a.takesLocked(epoch); err != nil {
+		return nil, err
 	}
 	if !writes {
 		return func() {}, nil
@@ -38,6 +38,22 @@ func (a *above) enter(epoch uint64, writes bool) (done func(), err error) {
 	}
 	a.writing[epoch]++
 	return func() { a.leave(epoch) }, nil
+}
+
+// takes tells whether calls that go by the map of an epoch, 0 for none, are taken yet. A call that reads asks when it has read: documents may
+// be on their way out as soon as every member has a newer map, and the call may have waited for a place, or looked at several members one
+// after the other.
+func (a *above) takes(epoch uint64) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.takesLocked(epoch)
+}
+
+func (a *above) takesLocked(epoch uint64) error {
+	if epoch != 0 && epoch < a.epoch {
+		return api.NewProblem(api.StaleMap, fmt.Sprintf("the shard map has epoch %d, the call goes by %d", a.epoch, epoch))
+	}
+	return nil
 }
 
 // leave counts a write out.

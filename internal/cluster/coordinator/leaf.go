@@ -82,7 +82,14 @@ func through[Q, R any](ctx context.Context, l *clusterLeaf, o leafCall, req *Q, 
 		defer place.Release()
 	}
 	serve.Begun(ctx)
-	return run(ctx, req)
+	reply, err = run(ctx, req)
+	if err == nil && !o.writes {
+		err = c.above.takes(o.epoch)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return reply, nil
 }
 
 // charged is run with the replies of shards charged as they arrive, like those of a search over HTTP. What they are merged into is charged by
@@ -150,13 +157,23 @@ func (l *clusterLeaf) KNN(ctx context.Context, req *leaf.KNNRequest) (*leaf.KNNR
 
 func (l *clusterLeaf) IDs(ctx context.Context, req *leaf.IDsRequest, page func(ids []string) error) (*leaf.IDsReply, error) {
 	return through(ctx, l, leafCall{name: "ids", gate: l.c.scans, epoch: req.Epoch}, req, func(ctx context.Context, req *leaf.IDsRequest) (*leaf.IDsReply, error) {
-		return l.w.IDs(ctx, req, page)
+		return l.w.IDs(ctx, req, func(ids []string) error {
+			if err := l.c.above.takes(req.Epoch); err != nil {
+				return err
+			}
+			return page(ids)
+		})
 	})
 }
 
 func (l *clusterLeaf) Export(ctx context.Context, req *leaf.ExportRequest, each func(doc leaf.ExportedDoc) error) (*leaf.ExportReply, error) {
 	return through(ctx, l, leafCall{name: "export", gate: l.c.scans, epoch: req.Epoch}, req, func(ctx context.Context, req *leaf.ExportRequest) (*leaf.ExportReply, error) {
-		return l.w.Export(ctx, req, each)
+		return l.w.Export(ctx, req, func(doc leaf.ExportedDoc) error {
+			if err := l.c.above.takes(req.Epoch); err != nil {
+				return err
+			}
+			return each(doc)
+		})
 	})
 }
 

@@ -24,27 +24,35 @@ type standIn struct {
 	called chan string   // where not nil: told of each call
 	ends   chan struct{} // where not nil: calls end when it is closed, or with their context
 	values []leaf.FieldValues
+	ids    []string // where not nil: what it holds, told in place of the failure
 }
 
 // errStandIn is what its calls fail with: a refusal that is not tried again.
 var errStandIn = api.NewProblem(api.InvalidParameter, "it is no member")
 
 func answerOf[R any](ctx context.Context, s *standIn, call string) (*R, error) {
+	if err := s.wait(ctx, call); err != nil {
+		return nil, err
+	}
+	return nil, errStandIn
+}
+
+func (s *standIn) wait(ctx context.Context, call string) error {
 	if s.called != nil {
 		select {
 		case s.called <- call:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 	if s.ends != nil {
 		select {
 		case <-s.ends:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
-	return nil, errStandIn
+	return nil
 }
 
 func (s *standIn) Ping(context.Context) (*leaf.PingReply, error) { return &leaf.PingReply{}, nil }
@@ -70,6 +78,9 @@ func (s *standIn) Info(ctx context.Context, _ *leaf.InfoRequest) (*leaf.InfoRepl
 }
 
 func (s *standIn) Docs(ctx context.Context, _ *leaf.DocsRequest) (*leaf.DocsReply, error) {
+	if s.ids != nil {
+		return &leaf.DocsReply{Docs: uint64(len(s.ids))}, s.wait(ctx, "Docs")
+	}
 	return answerOf[leaf.DocsReply](ctx, s, "Docs")
 }
 
@@ -92,11 +103,17 @@ func (s *standIn) KNN(ctx context.Context, _ *leaf.KNNRequest) (*leaf.KNNReply, 
 	return answerOf[leaf.KNNReply](ctx, s, "KNN")
 }
 
-func (s *standIn) IDs(ctx context.Context, _ *leaf.IDsRequest, _ func(ids []string) error) (*leaf.IDsReply, error) {
+func (s *standIn) IDs(ctx context.Context, _ *leaf.IDsRequest, page func(ids []string) error) (*leaf.IDsReply, error) {
+	if s.ids != nil {
+		return &leaf.IDsReply{}, errors.Join(s.wait(ctx, "IDs"), page(s.ids))
+	}
 	return answerOf[leaf.IDsReply](ctx, s, "IDs")
 }
 
-func (s *standIn) Export(ctx context.Context, _ *leaf.ExportRequest, _ func(doc leaf.ExportedDoc) error) (*leaf.ExportReply, error) {
+func (s *standIn) Export(ctx context.Context, req *leaf.ExportRequest, each func(doc leaf.ExportedDoc) error) (*leaf.ExportReply, error) {
+	if s.ids != nil {
+		return &leaf.ExportReply{}, errors.Join(s.wait(ctx, "Export"), each(leaf.ExportedDoc{ID: req.IDs[0], Source: []byte("{}")}))
+	}
 	return answerOf[leaf.ExportReply](ctx, s, "Export")
 }
 
@@ -301,6 +318,63 @@ func TestTheCoordinatorAboveIsToldThatItsMapIsTakenBehindTheWritesOfOlderOnes(t 
 				}
 			})
 		})
+	}
+}
+
+// TestWhatIsReadBehindAMapFromAboveIsNotTold: documents may be deleted as soon as a later map is taken, and a call of the older one that has not
+// read by then would answer as if they were not there.
+func TestWhatIsReadBehindAMapFromAboveIsNotTold(t *testing.T) {
+	told := 0
+	for name, call := range map[string]func(l leaf.Member) error{
+		"docs": func(l leaf.Member) error {
+			_, err := l.Docs(context.Background(), &leaf.DocsRequest{View: leaf.View{Epoch: 1}})
+			if err == nil {
+				told++
+			}
+			return err
+		},
+		"ids": func(l leaf.Member) error {
+			_, err := l.IDs(context.Background(), &leaf.IDsRequest{View: leaf.View{Epoch: 1}}, func([]string) error {
+				told++
+				return nil
+			})
+			return err
+		},
+		"export": func(l leaf.Member) error {
+			_, err := l.Export(context.Background(), &leaf.ExportRequest{View: leaf.View{Epoch: 1}, IDs: []string{"a"}}, func(leaf.ExportedDoc) error {
+				told++
+				return nil
+			})
+			return err
+		},
+	} {
+		for _, later := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				told = 0
+				s := &standIn{called: make(chan string), ends: make(chan struct{}), ids: []string{"a"}}
+				c, end := over(t, s, Limits{})
+				defer end()
+				l := c.Leaf()
+				place := func(epoch uint64) {
+					t.Helper()
+					if _, err := l.Place(t.Context(), &leaf.PlaceRequest{Epoch: epoch, Map: []byte{byte(epoch)}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				place(1)
+				ended := make(chan error, 1)
+				go func() { ended <- call(l) }()
+				<-s.called // it is with the member
+				if later {
+					place(2)
+				}
+				close(s.ends)
+				err := <-ended
+				if later && (!isStale(err) || told > 0) || !later && (err != nil || told != 1) {
+					t.Errorf("%s, with a later map %t: told %d, %v", name, later, told, err)
+				}
+			})
+		}
 	}
 }
 
