@@ -397,6 +397,38 @@ func TestReplayOfAll(t *testing.T) {
 	})
 }
 
+// What one member does not take, for a reason that stays, keeps nothing from those behind it: what only the old owner has yet is given to the new
+// one before writers leave the old one out.
+func TestReplayOfAllGoesOnBehindARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := pairs(t, 50)
+		co := f.keeper(Options{})
+		defer co.shut(t)
+		missed := func(member, has string) (id, source string) {
+			t.Helper()
+			id = slices.Sorted(maps.Keys(f.at(has).docs("default")))[0]
+			f.at(has).put("default", doc(id, 7))
+			co.missed(t, member, id)
+			return id, doc(id, 7)
+		}
+		refused, _ := missed(addr(0, 0), addr(0, 1))
+		f.at(addr(0, 0)).refuse[refused] = true
+		id, source := missed(addr(2, 1), addr(2, 0))
+		if p := co.q.Pending(); len(p) != 2 || p[0].Member != addr(0, 0) {
+			t.Fatalf("%+v", p)
+		}
+		if err := co.replayAll(t.Context(), co.cluster.State()); !never(err) {
+			t.Errorf("it is not told what was refused: %v", err)
+		}
+		if p := co.q.Pending(); len(p) != 1 || p[0].Member != addr(0, 0) {
+			t.Errorf("%+v", p)
+		}
+		if got := f.at(addr(2, 1)).docs("default")[id]; got != source {
+			t.Errorf("the other member has %s", got)
+		}
+	})
+}
+
 // Rates are kept to.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

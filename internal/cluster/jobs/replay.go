@@ -157,20 +157,28 @@ func (r *Runner) replayLoop() {
 	}
 }
 
-// replayAll gives all members of a state what they have missed.
+// replayAll gives all members of a state what they have missed. What one does not take keeps nothing from those behind it.
 func (r *Runner) replayAll(ctx context.Context, st *members.State) error {
 	if r.o.Hints == nil {
 		return nil
 	}
+	var refused error
 	for _, p := range r.o.Hints.Pending() {
 		if memberAt(st, p.Member) == nil {
 			continue
 		}
-		if err := r.replay(ctx, st, p.Member); err != nil {
-			return fmt.Errorf("give %s what it has missed: %w", p.Member, err)
+		err := r.replay(ctx, st, p.Member)
+		if err != nil {
+			err = fmt.Errorf("give %s what it has missed: %w", p.Member, err)
+		}
+		switch {
+		case err != nil && !never(err):
+			return err
+		case refused == nil:
+			refused = err
 		}
 	}
-	return nil
+	return refused
 }
 
 // replay gives a member what it has missed. Two at once for one member do the same work twice and no harm.
