@@ -67,6 +67,7 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 				return nil, err
 			}
 		}
+		at := time.Now()
 		have, err := w.sums(ctx, index, all, pending)
 		if err != nil {
 			return nil, err
@@ -126,8 +127,12 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 			}
 		}
 		if w.background && len(todo) > 0 {
-			// Is it that a writer could not reach the reference?
-			if err := w.r.missedJustNow(ctx, ref.Addr); err != nil {
+			// Is it that a writer could not reach the reference? Members that have lost their documents are given them without waiting for
+			// whoever may have deleted one just now.
+			if w.refills(to, todo) {
+				at = at.Add(-2 * missedWait)
+			}
+			if err := w.r.missedBy(ctx, ref.Addr, at); err != nil {
 				return nil, err
 			}
 		}
@@ -136,6 +141,12 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 		}
 	}
 	return pending, nil
+}
+
+// refills tells whether all that is to be done is to give members what they may have lost.
+func (w *work) refills(to []*members.Member, todo []differing) bool {
+	return !slices.ContainsFunc(to, func(m *members.Member) bool { return !w.r.suspect(m.Addr) }) &&
+		!slices.ContainsFunc(todo, func(d differing) bool { return !d.adds() })
 }
 
 // adds tells whether nothing is there yet wherever the document is wanted.

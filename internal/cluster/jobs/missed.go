@@ -136,6 +136,13 @@ func (ws *witnesses) kept(addr string, since time.Time) bool {
 	return ok && !at.Before(since) || !ws.all.IsZero() && !ws.all.Before(since)
 }
 
+// heardSince tells whether the last look was at a moment or later.
+func (ws *witnesses) heardSince(at time.Time) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return !ws.at.Before(at)
+}
+
 // age is how long ago the last look was.
 func (ws *witnesses) age() time.Duration {
 	ws.mu.Lock()
@@ -227,9 +234,14 @@ func (r *Runner) witnessID() string {
 	return r.o.Hints.ID()
 }
 
-// missedJustNow returns an errBehind if a member has missed writes that were acknowledged until a moment ago.
-func (r *Runner) missedJustNow(ctx context.Context, addr string) error {
-	if r.others.age() >= missedWait {
+// missedBy returns an errBehind if a member has missed writes that were acknowledged at a moment or before. It waits until others can be
+// expected to have told of them.
+func (r *Runner) missedBy(ctx context.Context, addr string, at time.Time) error {
+	told := at.Add(missedWait)
+	if r.o.Store != nil && !r.others.heardSince(told) {
+		if err := pause(ctx, time.Until(told)); err != nil {
+			return err
+		}
 		if err := r.heed(ctx); err != nil {
 			return err
 		}

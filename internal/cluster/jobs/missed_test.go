@@ -464,6 +464,48 @@ func TestBackgroundHearsOfAWriteThatIsMissedMeanwhile(t *testing.T) {
 	}
 }
 
+// What differs may have been acknowledged just now by somebody who has not told yet what the primary has missed: a write, and a deletion.
+func TestBackgroundWaitsForWhoHasNotToldYet(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		for _, delay := range []time.Duration{0, 20 * time.Millisecond, 300 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				f, _ := pairs(t, 100)
+				id := slices.Sorted(maps.Keys(f.at(addr(0, 0)).docs("default")))[0]
+				co, other := f.keeper(Options{RepairEvery: time.Minute}), f.keeper(Options{})
+				defer co.shut(t)
+				defer other.shut(t)
+				var met atomic.Bool
+				f.at(addr(0, 0)).setFates(func(_ context.Context, call string) fate {
+					if call == "Ping" && met.Load() {
+						return gone // it cannot be given it yet
+					}
+					return fine
+				})
+				want := ""
+				f.at(addr(0, 1)).setBefore(func(_ context.Context, call string) {
+					if call != "Digest" || !met.CompareAndSwap(false, true) {
+						return
+					}
+					if deleted {
+						f.at(addr(0, 1)).remove("default", id)
+					} else {
+						want = doc(id, 7)
+						f.at(addr(0, 1)).put("default", want)
+					}
+					go func() {
+						<-time.After(delay)
+						other.missed(t, addr(0, 0), id)
+					}()
+				})
+				<-time.After(3 * time.Minute)
+				if got := f.at(addr(0, 1)).docs("default")[id]; got != want || !met.Load() {
+					t.Errorf("deleted %t, told after %v: the other member has %s", deleted, delay, got)
+				}
+			})
+		}
+	}
+}
+
 // A store that does not answer is not taken for one in which nobody has said anything.
 func TestNothingIsTakenForRightWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
