@@ -90,15 +90,18 @@ func (w *witness) has(addr string) bool { return w.All || slices.Contains(w.Memb
 type witnesses struct {
 	mu   sync.Mutex
 	of   map[string]*witness
-	at   time.Time            // of the last look
+	at   time.Time            // when the last look began
 	last map[string]time.Time // by member: when it was last heard that something is kept for it
 	all  time.Time            // when that was last heard of all
 }
 
-// heard takes what the object says.
-func (ws *witnesses) heard(b *missedBook, own string) {
+// heard takes what a look at the object has seen that began at a moment, unless one that began later was taken: that knows more.
+func (ws *witnesses) heard(began time.Time, b *missedBook, own string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	if began.Before(ws.at) {
+		return
+	}
 	next := map[string]*witness{}
 	for _, by := range b.Coordinators {
 		if by.ID == own {
@@ -110,7 +113,7 @@ func (ws *witnesses) heard(b *missedBook, own string) {
 		}
 		next[by.ID] = w
 	}
-	ws.of, ws.at = next, time.Now()
+	ws.of, ws.at = next, began
 	if ws.last == nil {
 		ws.last = map[string]time.Time{}
 	}
@@ -136,14 +139,14 @@ func (ws *witnesses) kept(addr string, since time.Time) bool {
 	return ok && !at.Before(since) || !ws.all.IsZero() && !ws.all.Before(since)
 }
 
-// heardSince tells whether the last look was at a moment or later.
+// heardSince tells whether the last look began at a moment or later.
 func (ws *witnesses) heardSince(at time.Time) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return !ws.at.Before(at)
 }
 
-// age is how long ago the last look was.
+// age is how long ago the last look began.
 func (ws *witnesses) age() time.Duration {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -218,11 +221,12 @@ func (r *Runner) heed(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeCallTime)
 	defer cancel()
+	began := time.Now()
 	b, _, err := readMissed(ctx, r.o.Store)
 	if err != nil {
 		return err
 	}
-	r.others.heard(b, r.witnessID())
+	r.others.heard(began, b, r.witnessID())
 	return nil
 }
 
@@ -261,11 +265,12 @@ func (r *Runner) tell(ctx context.Context, kept []string, beat uint64) error {
 		by.Members, by.All = []string{}, true
 	}
 	for range missedSwapAttempts {
+		began := time.Now()
 		b, tag, err := readMissed(ctx, r.o.Store)
 		if err != nil {
 			return err
 		}
-		r.others.heard(b, by.ID)
+		r.others.heard(began, b, by.ID)
 		if len(kept) == 0 && !slices.ContainsFunc(b.Coordinators, func(o *missedBy) bool { return o.ID == by.ID }) {
 			return nil
 		}

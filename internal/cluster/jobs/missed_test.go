@@ -227,6 +227,22 @@ func TestACoordinatorThatStartsAgainTakesBackWhatItTold(t *testing.T) {
 	})
 }
 
+// What was read of the object before does not take the place of what was read since, however late it comes.
+func TestAnOlderLookDoesNotTakeThePlaceOfALaterOne(t *testing.T) {
+	var ws witnesses
+	first := time.Now()
+	second := first.Add(time.Millisecond)
+	ws.heard(second, &missedBook{Coordinators: []*missedBy{{ID: "k3xq", Beat: 1, Members: []string{"a:1"}}}}, "p7ad")
+	ws.heard(first, &missedBook{}, "p7ad")
+	if !ws.keeps("a:1") || !ws.heardSince(second) {
+		t.Error("what was heard last is forgotten")
+	}
+	ws.heard(second.Add(time.Millisecond), &missedBook{}, "p7ad")
+	if ws.keeps("a:1") {
+		t.Error("what is not there any more is heeded")
+	}
+}
+
 // What was given to a member a moment ago it had missed before that: who has taken it for right has to know.
 func TestWhatWasGivenIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
