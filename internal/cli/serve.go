@@ -33,9 +33,10 @@ type serverFlags struct {
 	DrainTimeout  time.Duration `group:"limits" default:"30s" help:"How long calls under way may go on when the server is told to end."`
 }
 
-// Bounds of flags, in MiB.
+// Bounds of flags, sizes in MiB.
 const (
 	leastMemtable = 1.0 / 16 // below it a segment holds next to nothing
+	leastIdle     = 100 * time.Millisecond
 	mostMemtable  = shard.MaxMemtableBytes >> 20
 	leastRequest  = 48 // what one bulk load may need: the node refuses less
 	mostRequest   = 1 << 20
@@ -81,8 +82,8 @@ func (f *serverFlags) config(io *IO, log *slog.Logger, at addresses, dir string)
 		return node.Config{}, usage(fmt.Errorf("--merge-mb-per-sec: %d is not between 0 and %d", f.MergeMBPerSec, 1<<20))
 	case f.FilterCacheMB < 0 || f.FilterCacheMB > mostFilters:
 		return node.Config{}, usage(fmt.Errorf("--filter-cache-mb: %d is not between 0 and %d", f.FilterCacheMB, mostFilters))
-	case f.IdleFlush < 0:
-		return node.Config{}, usage(fmt.Errorf("--idle-flush: %v is negative", f.IdleFlush))
+	case f.IdleFlush != 0 && f.IdleFlush < leastIdle:
+		return node.Config{}, usage(fmt.Errorf("--idle-flush: %v is less than %v, and not 0s", f.IdleFlush, leastIdle))
 	case f.SlowSearch < 0:
 		return node.Config{}, usage(fmt.Errorf("--slow-search: %v is negative", f.SlowSearch))
 	case f.MaxSearches < 0 || f.MaxSearches > mostAtOnce:
