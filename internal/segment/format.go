@@ -11,7 +11,8 @@ const (
 	// lose the vectors in a merge.
 	MinReaderVersion = 2
 	// WriterVersion grows with changes of the writer that change bytes but not the format.
-	WriterVersion = 1
+	// 2 has blocks of sources of 4 KiB; 1 had them of 16.
+	WriterVersion = 2
 )
 
 const (
@@ -37,7 +38,10 @@ const (
 	// MaxDocs is the greatest number of documents of a segment.
 	MaxDocs = 1<<32 - 2
 
-	sourceBlock     = 16 << 10 // a block of sources is closed when it has as many bytes
+	// A block of sources is closed when it has as many bytes. To read a source its block is taken apart whole, which was a third of the time
+	// of a short search with blocks of 16 KiB; with these, indexes are a twelfth larger.
+	sourceBlock     = 4 << 10
+	mostSourceBlock = 16 << 10 // as blocks were before; readers take any up to it, and one source besides
 	maxSourceRatio  = 256      // blocks that would compress better are stored as they are, so that a reader can bound its memory
 	sourceRatioBase = 64 << 10
 

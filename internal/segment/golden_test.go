@@ -115,7 +115,7 @@ func TestGolden(t *testing.T) {
 		name string
 		m    *model
 		old  bool // of a format before
-	}{{"example", exampleModel(), false}, {"v1", goldenModel(), true}, {"v2", golden2Model(), false}} {
+	}{{"example", exampleModel(), false}, {"v1", goldenModel(), true}, {"v2", golden2Model(), true}, {"v2_writer2", golden2Model(), false}} {
 		if c.old {
 			checkOldGolden(t, c.name, c.m)
 			continue

@@ -603,7 +603,7 @@ func (r *Reader) Source(doc uint32, dst []byte) ([]byte, error) {
 	d := sourceScratch.Get().(*sourceBlockData)
 	d.b = -1
 	dst, err := r.sources.get(doc, dst, d)
-	if cap(d.raw) <= 4*sourceBlock { // huge blocks are not worth keeping
+	if cap(d.raw) <= 4*mostSourceBlock { // huge blocks are not worth keeping
 		sourceScratch.Put(d)
 	}
 	return dst, err
@@ -621,7 +621,7 @@ func (r *Reader) EachSource(fn func(doc uint32, source []byte) error) error {
 	d := sourceScratch.Get().(*sourceBlockData)
 	d.b = -1
 	err := r.sources.each(r.docs, d, fn)
-	if cap(d.raw) <= 4*sourceBlock {
+	if cap(d.raw) <= 4*mostSourceBlock {
 		sourceScratch.Put(d)
 	}
 	return err

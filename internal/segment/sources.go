@@ -9,7 +9,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Sources stand in blocks of about 16 KiB, compressed one by one. A block begins with the lengths of its sources.
+// Sources stand in blocks of about 4 KiB, compressed one by one. A block begins with the lengths of its sources.
 
 const (
 	srcEntry   = 24
@@ -35,7 +35,7 @@ var decoders = sync.Pool{New: func() any {
 }}
 
 // maxSourceRaw is the greatest size of a decompressed block: one source with its length and what stood before it.
-const maxSourceRaw = MaxSourceLen + 2*sourceBlock
+const maxSourceRaw = MaxSourceLen + 2*mostSourceBlock
 
 // sourceBuilder collects sources block by block.
 type sourceBuilder struct {
