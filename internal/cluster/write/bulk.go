@@ -668,13 +668,20 @@ func (l *load) send(ctx context.Context, st *members.State, c *chunk, again bool
 	to := targets(groups...)
 	list := make([]got[leaf.BulkReply], len(to))
 	key := l.keyOf(st, c)
+	before := l.sentBefore(ctx, st, to, c, key)
 	each(len(to), func(i int) {
 		g := &list[i]
 		g.target = to[i]
+		if before != nil && (before[i].err != nil || !before[i].reply.Repeated) {
+			return
+		}
 		began := time.Now()
-		g.reply, g.err = l.sendTo(ctx, st, to[i], c, key)
+		g.reply, g.err = l.sendTo(ctx, to[i], func() (*leaf.BulkReply, error) { return l.sendOnce(ctx, st, to[i], c, key) })
 		g.took = time.Since(began)
 	})
+	if before != nil {
+		adopt(list, before)
+	}
 	if err := stale(list); err != nil {
 		return err
 	}
@@ -692,6 +699,8 @@ func (l *load) send(ctx context.Context, st *members.State, c *chunk, again bool
 			a.note(t, errMissed, 0)
 		}
 	}
+	// Others are made equal to one that had taken it before: what it has may have been written since.
+	slices.SortStableFunc(in, func(a, b got[leaf.BulkReply]) int { return cmp.Compare(fresh(a), fresh(b)) })
 	if err := l.w.settleAt(ctx, st, l.ix, c.ty, r.ids, where(in), &a); err != nil {
 		if refused, ok := errors.AsType[*staleError](err); ok {
 			return refused
@@ -721,6 +730,14 @@ func (l *load) send(ctx context.Context, st *members.State, c *chunk, again bool
 		l.listLocked(f)
 	}
 	return nil
+}
+
+// fresh is 1 for a member that has taken a chunk for the first time, else 0.
+func fresh(g got[leaf.BulkReply]) int {
+	if g.reply.Repeated {
+		return 0
+	}
+	return 1
 }
 
 // errMissed is the failure of a member that refused documents which others took.
@@ -771,14 +788,14 @@ func (c *chunk) keys(in []bool) []string {
 	return out
 }
 
-// sendTo writes a chunk at one member. It waits for room there: a load that has begun is slowed down, not refused.
-func (l *load) sendTo(ctx context.Context, st *members.State, t target, c *chunk, key string) (*leaf.BulkReply, error) {
+// sendTo makes a call of a chunk at one member with once. It waits for room there: a load that has begun is slowed down, not refused.
+func (l *load) sendTo(ctx context.Context, t target, once func() (*leaf.BulkReply, error)) (*leaf.BulkReply, error) {
 	if l.isHung(t.Addr) {
 		return nil, &leaf.TransportError{Address: t.Addr, Call: "Bulk", Cause: errHung}
 	}
 	giveUp := time.Now().Add(l.w.o.Limits.BulkStall)
 	for again := false; ; {
-		reply, err := l.sendOnce(ctx, st, t, c, key)
+		reply, err := once()
 		if err == nil {
 			return reply, nil
 		}

@@ -31,6 +31,7 @@ const noDocument = "-\n"
 // claim is what is known of the claim of a load.
 type claim struct {
 	placed string // the placement by which it was made; empty: it is to be made
+	again  bool   // it had been made before: the load is sent again
 	moved  bool   // that it went on by another one is written down
 	failed error  // why nothing of the load may be sent
 }
@@ -96,8 +97,66 @@ func (l *load) begin(ctx context.Context, st *members.State, ty *typing, now str
 	if _, err := l.mark(ctx, st, ty, true, claimBegun); err != nil {
 		return err
 	}
-	l.claim.placed = now
+	l.claim.placed, l.claim.again = now, begun
 	return nil
+}
+
+// sentBefore asks the members of a chunk of a load that is sent again which of them took it then. Where some did and some did not, the
+// replies say who; else, and of a load that is new, there are none.
+//
+// Those who did not may have what was written since, for that came to all of them. They must not apply what is older: it would stand
+// there until the members are compared, and for good if this process ends before that.
+func (l *load) sentBefore(ctx context.Context, st *members.State, to []target, c *chunk, key string) []got[leaf.BulkReply] {
+	l.claiming.Lock()
+	again := l.claim.again
+	l.claiming.Unlock()
+	if !again || len(to) < 2 {
+		return nil
+	}
+	asked := make([]got[leaf.BulkReply], len(to))
+	each(len(to), func(i int) {
+		g := &asked[i]
+		g.target = to[i]
+		g.reply, g.err = l.sendTo(ctx, to[i], func() (*leaf.BulkReply, error) {
+			cctx, cancel := within(ctx, l.w.o.Limits.ChunkTimeout)
+			defer cancel()
+			if err := l.ix.ready(cctx, st, to[i], c.ty); err != nil {
+				return nil, err
+			}
+			return to[i].Leaf.Bulk(cctx, &leaf.BulkRequest{Index: l.ix.name, View: leaf.View{Epoch: st.Epoch()}, Key: key}, strings.NewReader(noDocument))
+		})
+	})
+	took := 0
+	for i := range asked {
+		if asked[i].err == nil && asked[i].reply.Repeated {
+			took++
+		}
+	}
+	if took == 0 || took == len(to) {
+		return nil
+	}
+	return asked
+}
+
+// errTakenBefore is the failure of a member that did not take a chunk before, where those who did do not answer.
+var errTakenBefore = errors.New("members that took this part of the load before do not answer")
+
+// adopt gives members that did not take a chunk before, and were not sent it again, the word of one that did: they are made equal to it.
+func adopt(list, asked []got[leaf.BulkReply]) {
+	from := slices.IndexFunc(list, func(g got[leaf.BulkReply]) bool { return g.reply != nil && g.reply.Repeated })
+	for i := range list {
+		switch {
+		case asked[i].err != nil:
+			list[i].err = asked[i].err
+		case asked[i].reply.Repeated:
+		case from < 0:
+			list[i].err = &leaf.TransportError{Address: list[i].Addr, Call: "Bulk", Cause: errTakenBefore}
+		default:
+			reply := *list[from].reply
+			reply.Repeated = false
+			list[i].reply = &reply
+		}
+	}
 }
 
 // mark asks the members of the first group whether they know something of the load and, with set, makes them know it.

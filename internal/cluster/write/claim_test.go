@@ -302,3 +302,59 @@ func TestAMarkOfTheCoordinatorAboveNeedsTheFirstGroup(t *testing.T) {
 		t.Error("a load without marks was applied")
 	}
 }
+
+// TestALoadThatIsSentAgainUndoesNothingWhereAMemberMissedIt: what a member missed of a load came to it as documents and not as the load, and so
+// did what was written since. When the load is sent again it is not to be applied there, however shortly.
+func TestALoadThatIsSentAgainUndoesNothingWhereAMemberMissedIt(t *testing.T) {
+	for missing := range 2 {
+		t.Run("member "+strconv.Itoa(missing), func(t *testing.T) {
+			c := newCluster(t, 2)
+			w := c.writer(Options{})
+			w.o.Limits.BulkStall = 1
+			w.chunkDocs = 3
+			m := c.group(0)[missing]
+			m.during("Bulk", gone, -1)
+			body := numbered(0, 9)
+			if reply, err := keyed(w, "key", body); err != nil || reply.OK || reply.Indexed != 9 {
+				t.Fatalf("%+v, %v", reply, err)
+			}
+			m.during("Bulk", fine, -1)
+			for i := range 8 { // it is given these otherwise, and d8 not yet
+				put(t, w, `{"id":"d`+strconv.Itoa(i)+`","n":1000}`)
+			}
+			before := maps.Clone(m.puts)
+			for range 2 {
+				reply, err := keyed(w, "key", body)
+				if err != nil || !reply.OK || reply.Indexed != 9 || reply.Repeated {
+					t.Fatalf("%+v, %v", reply, err)
+				}
+			}
+			if wrong := c.same("x"); wrong != "" {
+				t.Error(wrong)
+			}
+			if got := m.docs("x"); got["d7"] != `{"id":"d7","n":1000}` || got["d8"] == "" {
+				t.Errorf("it has %v", got)
+			}
+			if !maps.Equal(m.puts, before) {
+				t.Errorf("it has applied the load again: %v, before that %v", m.puts, before)
+			}
+			// Where those who took it do not answer, nothing is applied either, and it is told.
+			other := c.group(0)[1-missing]
+			asked := 0
+			other.before = func(_ context.Context, call string) {
+				if call == "Bulk" {
+					if asked++; asked == 7 { // five are about the claim, and one asks for the part
+						other.during("Bulk", gone, -1)
+					}
+				}
+			}
+			reply, err := keyed(w, "key", numbered(0, 3))
+			if err == nil && reply.OK {
+				t.Errorf("%+v", reply)
+			}
+			if !maps.Equal(m.puts, before) {
+				t.Errorf("it has applied the load again: %v, before that %v", m.puts, before)
+			}
+		})
+	}
+}
