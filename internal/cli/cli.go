@@ -163,11 +163,26 @@ func Run(ctx context.Context, args []string, io IO) (code int) {
 		say(io.Stderr, "weft: %s before it was done\n", why)
 		return exitFailed
 	case errors.As(err, &bad):
-		say(io.Stderr, "weft: error: %s\nRun \"weft help %s\" for its flags.\n", harmless(err.Error()), strings.Fields(kctx.Command())[0])
+		say(io.Stderr, "weft: error: %s\nRun \"weft help %s\" for its flags.\n", harmless(err.Error()), commandPath(kctx.Selected()))
 		return exitUsage
 	}
 	say(io.Stderr, "weft: error: %s\n", harmless(err.Error()))
 	return exitFailed
+}
+
+// commandPath is the words that a command is called with. One that is the default of another is called as that.
+func commandPath(n *kong.Node) string {
+	if n == nil {
+		return ""
+	}
+	if n.Parent != nil && n.Parent.DefaultCmd == n {
+		n = n.Parent
+	}
+	name := n.Name
+	for n = n.Parent; n != nil && n.Type == kong.CommandNode; n = n.Parent {
+		name = n.Name + " " + name
+	}
+	return name
 }
 
 // hint says how to find out more after a command line that could not be read.
@@ -179,7 +194,7 @@ func hint(err error) string {
 			if unknown && sel.Name == "search" {
 				return "A query that begins with - goes behind --, as in: weft search -- '-word'\nRun \"weft help search\" for the flags."
 			}
-			return fmt.Sprintf("Run %q for its flags.", "weft help "+sel.Name)
+			return fmt.Sprintf("Run %q for its flags.", "weft help "+commandPath(sel))
 		}
 	}
 	if unknown && strings.HasPrefix(err.Error(), "unknown flag --version") {

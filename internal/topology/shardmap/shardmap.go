@@ -145,7 +145,9 @@ func (m *Map) Validate() error {
 			if err := checkAddr(addr); err != nil {
 				return fmt.Errorf("group %d: %w", i, err)
 			}
-			if other, ok := where[addr]; ok {
+			if other, ok := where[addr]; ok && other == i {
+				return invalid("address %s stands twice, in group %d", addr, i)
+			} else if ok {
 				return invalid("address %s stands twice, in groups %d and %d", addr, other, i)
 			}
 			where[addr] = i
