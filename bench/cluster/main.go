@@ -1,7 +1,7 @@
 // Command cluster measures a cluster beside a single node: real processes on this machine, the same documents, the same client, and
 // all of them in turns within one run, so that what else the machine does falls on all alike.
 //
-//	go run ./cluster [-parts search,bulk,writes] [-corpora go,generated] [-docs 1000000] [-rounds 15] [-strict]
+//	go run ./cluster [-parts search,bulk,writes] [-corpora go,generated,small] [-docs 1000000] [-rounds 15] [-strict]
 //	go run ./cluster -large [-large-docs 10000000] [-large-shards 8]
 //
 // Searches go over HTTP on connections that are kept, one at a time and then by several clients. Before anything is measured the answers
@@ -78,14 +78,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	fl.StringVar(&b.out, "out", "", "`folder` for data; a temporary one by default. Its folder data is emptied before and after")
 	fl.StringVar(&b.weft, "weft", "", "weft `program`; built from the checkout by default")
 	fl.StringVar(&b.profile, "profile", "", "`folder` for CPU profiles of all processes over what is measured")
-	fl.IntVar(&b.docs, "docs", 1_000_000, "documents of the generated corpus")
+	fl.IntVar(&b.docs, "docs", 1_000_000, "documents of a generated corpus")
 	fl.IntVar(&b.rounds, "rounds", 15, "rounds of searches; in each every query is sent once to every arm")
 	fl.IntVar(&b.writes, "writes", 1000, "single documents that are written in a round")
 	fl.IntVar(&b.bulkDocs, "bulk-docs", 100_000, "documents of a bulk load")
 	fl.IntVar(&b.bulkLines, "bulk-lines", 5_000, "documents in one request of a bulk load")
 	fl.StringVar(&clients, "clients", "1,4", "clients that search at once, a comma `list`")
 	fl.StringVar(&parts, "parts", "search,bulk,writes", "comma `list` of what to measure")
-	fl.StringVar(&corpora, "corpora", "go,generated", "comma `list` of the corpora of searches")
+	fl.StringVar(&corpora, "corpora", "go,generated", "comma `list` of the corpora of searches: go, generated, and small, generated with short texts and without vectors")
 	fl.StringVar(&arms, "arms", strings.Join([]string{framed, overGRPC}, ","), "comma `list` of the brokers beside the node")
 	fl.StringVar(&classes, "classes", "", "comma `list` of classes of searches; all by default")
 	fl.BoolVar(&b.strict, "strict", false, "a missed mark is an error")
@@ -190,8 +190,10 @@ func (b *bench) corpus(ctx context.Context, name string) (*corpus, error) {
 		return docs, nil
 	case name == "generated":
 		return generated(docs, b.docs, 3, true), nil
+	case name == "small":
+		return generated(docs, b.docs, 1, false), nil
 	}
-	return nil, fmt.Errorf("-corpora: there is no %q; there are go and generated", name)
+	return nil, fmt.Errorf("-corpora: there is no %q; there are go, generated and small", name)
 }
 
 // emptied runs a part with an empty folder and empties it behind it.
