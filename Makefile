@@ -68,10 +68,10 @@ bench-vectors: ## exact and graph search over 100,000 vectors beside a Go peer (
 bench-kernels: ## distance kernels beside other Go kernels and the memory's bandwidth
 	cd bench && $(GO) run ./kernels
 
-bench-cluster: ## a broker over three shards beside one node, real processes in turns (about twenty minutes, most of them loads)
+bench-cluster: ## a broker over three shards beside one node, real processes in turns (about eight minutes)
 	cd bench && $(GO) run ./cluster
 
-bench-cluster-large: ## ten million small documents over eight shards: memory, load, latencies (about half an hour, 10 GB of disk)
+bench-cluster-large: ## ten million small documents over eight shards: memory, load, latencies (about four minutes, 3 GB of disk)
 	cd bench && $(GO) run ./cluster -large
 
 quality: ## nDCG@10 and MAP on Cranfield; recall@10 of graphs on real vectors
