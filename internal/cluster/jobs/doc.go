@@ -52,6 +52,9 @@
 // overwritten or deleted only if it differs at a second look a moment later, since a write may be on its way to all members. A member that
 // does not answer is a failure. In the background the same is done, but a primary with far fewer documents than others is left alone.
 //
+// What differs is found by a Merkle tree over the hashes of ids: its root first, which is all that equal members are asked for, then its
+// leaves, each of some 100 documents, and then the documents of leaves that differ.
+//
 // # What members missed
 //
 // The hints of this coordinator are replayed as soon as a member answers: each document is made equal to that of a member that has missed

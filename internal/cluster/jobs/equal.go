@@ -209,8 +209,10 @@ func (w *work) give(ctx context.Context, index string, ref *members.Member, to [
 	return nil
 }
 
-// depthOf is how finely an index of so many documents is compared: about 500 documents to a range.
-func depthOf(docs uint64) int { return min(max(bits.Len64(docs/500), 4), 12) }
+// depthOf is how deep the leaves of the tree stand for an index of so many documents: so that one has about that many of them, or half.
+func depthOf(docs uint64, leafDocs int) int {
+	return min(bits.Len64((max(docs, 1)-1)/uint64(leafDocs)), leaf.MaxDepth)
+}
 
 // digest is the digest of an index at a member. One without the index is that of no documents.
 func (w *work) digest(ctx context.Context, index string, m *members.Member, depth int, owned []placement.Share) (*leaf.DigestReply, error) {
@@ -234,61 +236,134 @@ type comparison struct {
 	ref     uint64   // documents at the reference
 	others  []uint64 // and at the others
 	differs []leaf.HashRange
-	ranges  int // that differ
+	ranges  int // that differ; 0: all are equal
 }
 
-// compare compares members with a reference by digests. The ranges that differ are joined where they are neighbours, and all of them where
-// there are many: a look at a range costs a walk over all ids of the index.
+// count takes the numbers of documents from digests: of the reference and, behind it, of some of the others.
+func (c *comparison) count(digests []*leaf.DigestReply, of []int) {
+	sum := func(d *leaf.DigestReply) (n uint64) {
+		for _, docs := range d.Docs {
+			n += uint64(docs)
+		}
+		return n
+	}
+	c.ref = sum(digests[0])
+	for i, k := range of {
+		c.others[k] = sum(digests[i+1])
+	}
+}
+
+// compare compares members with a reference, from the root of the Merkle tree over their documents to its leaves. Where the roots are equal
+// there is one checksum of each member to be read, however many documents there are. Of those that differ the leaves are, which stand so
+// deep that each has few documents: what is between is not asked for, since a member walks over all its documents for any level.
 func (w *work) compare(ctx context.Context, index string, ref *members.Member, to []*members.Member, owned []placement.Share) (*comparison, error) {
-	docs, err := w.docs(ctx, index, ref, owned...)
+	c := &comparison{others: make([]uint64, len(to))}
+	at := make([]int, len(to)) // places in to of those that are looked at
+	for i := range at {
+		at[i] = i
+	}
+	roots, err := w.digests(ctx, index, ref, to, at, 0, owned)
 	if err != nil {
 		return nil, err
 	}
-	depth := depthOf(docs)
-	digests := make([]*leaf.DigestReply, len(to)+1)
-	g, gctx := errgroup.WithContext(ctx)
-	for i, m := range append([]*members.Member{ref}, to...) {
-		g.Go(func() (err error) {
-			digests[i], err = w.digest(gctx, index, m, depth, owned)
-			return err
-		})
+	c.count(roots, at)
+	most := c.ref
+	at = slices.DeleteFunc(at, func(i int) bool {
+		most = max(most, c.others[i])
+		return sameAt(roots[0], roots[i+1], 0)
+	})
+	if len(at) == 0 {
+		w.r.count.compared.Add(1)
+		return c, nil
 	}
-	if err := g.Wait(); err != nil {
-		return nil, err
+	depth := depthOf(most, w.r.tune.leafDocs)
+	leaves := roots
+	if depth > 0 {
+		if leaves, err = w.digests(ctx, index, ref, to, at, depth, owned); err != nil {
+			return nil, err
+		}
+		c.count(leaves, at)
 	}
-	c := &comparison{others: make([]uint64, len(to))}
 	ranges := 1 << depth
 	width := uint64(1) << (32 - depth)
-	joined := false // the range before differs
 	for k := range ranges {
-		c.ref += uint64(digests[0].Docs[k])
-		differs := false
-		for i, d := range digests[1:] {
-			c.others[i] += uint64(d.Docs[k])
-			differs = differs || d.Docs[k] != digests[0].Docs[k] || d.Sums[k] != digests[0].Sums[k]
-		}
-		if !differs {
-			joined = false
+		if !slices.ContainsFunc(leaves[1:], func(d *leaf.DigestReply) bool { return !sameAt(leaves[0], d, k) }) {
 			continue
 		}
 		c.ranges++
 		from, end := uint32(uint64(k)*width), uint32(uint64(k+1)*width-1)
-		if joined {
-			c.differs[len(c.differs)-1].To = end
+		if last := len(c.differs) - 1; last >= 0 && c.differs[last].To+1 == from {
+			c.differs[last].To = end
 		} else {
 			c.differs = append(c.differs, leaf.HashRange{From: from, To: end})
 		}
-		joined = true
 	}
-	if len(c.differs) > max(8, ranges/64) {
-		c.differs = []leaf.HashRange{{From: 0, To: math.MaxUint32}}
-	}
+	c.differs = covered(c.differs, w.r.tune.looks)
 	w.r.count.compared.Add(uint64(ranges))
 	w.r.count.differing.Add(uint64(c.ranges))
 	return c, nil
 }
 
-// unequal gives the ids of a range whose documents differ, in batches and in order.
+// sameAt tells whether two members have the same documents in a range of their digests.
+func sameAt(a, b *leaf.DigestReply, k int) bool {
+	return a.Docs[k] == b.Docs[k] && a.Sums[k] == b.Sums[k]
+}
+
+// digests are those of one level of the tree: of the reference and, behind it, of some of the others.
+func (w *work) digests(ctx context.Context, index string, ref *members.Member, to []*members.Member, at []int, depth int, owned []placement.Share) ([]*leaf.DigestReply, error) {
+	out := make([]*leaf.DigestReply, len(at)+1)
+	g, gctx := errgroup.WithContext(ctx)
+	for i := range out {
+		m := ref
+		if i > 0 {
+			m = to[at[i-1]]
+		}
+		g.Go(func() (err error) {
+			out[i], err = w.digest(gctx, index, m, depth, owned)
+			return err
+		})
+	}
+	return out, g.Wait()
+}
+
+// covered makes at most so many ranges of ranges in order, by joining those with the least between them: a look at a range costs a walk over
+// all ids of the index, wherever it is. Where that would be half of everything it is everything, of which pages are read without such
+// a walk.
+func covered(ranges []leaf.HashRange, most int) []leaf.HashRange {
+	if over := len(ranges) - max(most, 1); over > 0 {
+		gaps := make([]uint32, len(ranges)-1)
+		for i := range gaps {
+			gaps[i] = ranges[i+1].From - ranges[i].To
+		}
+		sorted := slices.Sorted(slices.Values(gaps))
+		widest, equals := sorted[over-1], 0 // of the gaps that go, and how many of that width do
+		for i := over - 1; i >= 0 && sorted[i] == widest; i-- {
+			equals++
+		}
+		joined := ranges[:1]
+		for i, gap := range gaps {
+			if gap < widest || gap == widest && equals > 0 {
+				if gap == widest {
+					equals--
+				}
+				joined[len(joined)-1].To = ranges[i+1].To
+				continue
+			}
+			joined = append(joined, ranges[i+1])
+		}
+		ranges = joined
+	}
+	var wide uint64
+	for _, r := range ranges {
+		wide += uint64(r.To-r.From) + 1
+	}
+	if len(ranges) > 1 && wide >= 1<<31 {
+		return []leaf.HashRange{{From: 0, To: math.MaxUint32}}
+	}
+	return ranges
+}
+
+// unequal gives the ids of a range whose documents differ, a page at a time and in order.
 func (w *work) unequal(ctx context.Context, index string, ref *members.Member, to []*members.Member, of leaf.HashRange, owned []placement.Share, each func(ids []string) error) error {
 	all := append([]*members.Member{ref}, to...)
 	for after := ""; ; {
@@ -312,6 +387,7 @@ func (w *work) unequal(ctx context.Context, index string, ref *members.Member, t
 		}
 		states := map[string][]leaf.Sum{}
 		for i, p := range pages {
+			w.r.count.listed.Add(uint64(len(p.IDs)))
 			for k, id := range p.IDs {
 				if horizon != "" && id > horizon {
 					break
@@ -325,9 +401,8 @@ func (w *work) unequal(ctx context.Context, index string, ref *members.Member, t
 		maps.DeleteFunc(states, func(_ string, of []leaf.Sum) bool {
 			return !slices.ContainsFunc(of, func(s leaf.Sum) bool { return s != of[0] })
 		})
-		ids := slices.Sorted(maps.Keys(states))
-		for part := range slices.Chunk(ids, w.r.tune.batch) {
-			if err := each(part); err != nil {
+		if len(states) > 0 {
+			if err := each(slices.Sorted(maps.Keys(states))); err != nil {
 				return err
 			}
 		}
@@ -367,15 +442,29 @@ func (w *work) reconcile(ctx context.Context, index string, ref *members.Member,
 			}
 		}
 	}
+	var ids []string // of several ranges together, for a look at some documents waits for writers
+	some := func(most int) error {
+		for len(ids) > most {
+			n := min(len(ids), w.r.tune.batch)
+			unequal, err := w.equalizeBatch(ctx, index, ref, to, ids[:n], how)
+			if err != nil {
+				return err
+			}
+			left, ids = append(left, unequal...), ids[n:]
+		}
+		return nil
+	}
 	for _, of := range c.differs {
-		err := w.unequal(ctx, index, ref, to, of, owned, func(ids []string) error {
-			some, err := w.equalizeBatch(ctx, index, ref, to, ids, how)
-			left = append(left, some...)
-			return err
+		err := w.unequal(ctx, index, ref, to, of, owned, func(page []string) error {
+			ids = append(ids, page...)
+			return some(w.r.tune.batch - 1)
 		})
 		if err != nil {
 			return nil, nil, err
 		}
+	}
+	if err := some(0); err != nil {
+		return nil, nil, err
 	}
 	return c, left, nil
 }

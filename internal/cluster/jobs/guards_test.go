@@ -66,13 +66,13 @@ func TestUnequalFindsWhatDiffers(t *testing.T) {
 		want["zz"] = true
 		maps.DeleteFunc(want, func(_ string, differs bool) bool { return !differs })
 		for _, page := range []int{1, 7, 1000} {
-			f.tune = &tuning{batch: 4, list: 23, page: page, look: time.Second, beat: time.Second, lease: time.Minute, adopt: time.Minute}
+			f.tune = &tuning{batch: 4, list: 23, page: page, leafDocs: 3, looks: 4, look: time.Second, beat: time.Second, lease: time.Minute, adopt: time.Minute}
 			co := f.coordinator(Options{})
 			st := co.cluster.State()
 			ms := st.Groups[0].Members
 			var got []string
 			err := co.work(st).unequal(t.Context(), "default", ms[0], ms[1:], leaf.HashRange{To: 1<<32 - 1}, nil, func(ids []string) error {
-				if len(ids) > 4 {
+				if len(ids) == 0 || len(ids) > len(ms)*page {
 					t.Errorf("%d at once", len(ids))
 				}
 				got = append(got, ids...)

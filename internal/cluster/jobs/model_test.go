@@ -63,6 +63,7 @@ type model struct {
 	wiped   int
 	indexes map[string]*held
 	calls   map[string]int
+	deepest int             // depth of a digest
 	refuse  map[string]bool // ids that it does not take
 	late    sync.WaitGroup
 }
@@ -442,6 +443,7 @@ func (c *connection) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.Sum
 func (c *connection) Digest(ctx context.Context, req *leaf.DigestRequest) (*leaf.DigestReply, error) {
 	return reading(ctx, c, "Digest", req.Index, req.View, func(docs map[string]string) (*leaf.DigestReply, error) {
 		n := 1 << req.Depth
+		c.m.deepest = max(c.m.deepest, req.Depth)
 		reply := &leaf.DigestReply{Docs: make([]uint32, n), Sums: make([]leaf.Sum, n)}
 		for id, source := range docs {
 			sum := sumOf(source)

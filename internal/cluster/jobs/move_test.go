@@ -185,8 +185,8 @@ func TestComparedBeforeCutover(t *testing.T) {
 		}
 		var met atomic.Bool
 		f.at(addr(0, 0)).setBefore(func(_ context.Context, call string) {
-			if call != "Docs" || f.at(addr(2, 0)).called("Sync") == 0 || !met.CompareAndSwap(false, true) {
-				return // they are counted before they are copied, and before they are compared
+			if call != "Digest" || f.at(addr(2, 0)).called("Sync") == 0 || !met.CompareAndSwap(false, true) {
+				return // of what is compared the roots are asked for first
 			}
 			f.at(addr(2, 0)).put("default", doc(ghost, 1))
 			f.at(addr(2, 1)).remove("default", moved[0])
@@ -710,7 +710,7 @@ func TestSourceIsLostWhileCopying(t *testing.T) {
 		var wiped atomic.Bool
 		source := f.at(addr(0, 0))
 		source.setBefore(func(_ context.Context, call string) {
-			if call == "Docs" && f.at(addr(2, 0)).called("Sync") > 0 && wiped.CompareAndSwap(false, true) {
+			if call == "Digest" && f.at(addr(2, 0)).called("Sync") > 0 && wiped.CompareAndSwap(false, true) {
 				source.wipe()
 			}
 		})

@@ -309,7 +309,7 @@ func (tr *trial) crash(done <-chan struct{}) {
 
 // run moves documents from one number of groups to another and back.
 func (tr *trial) run(rule placement.Rule, from, to int, faults, kills, crashes int) {
-	tr.tune = &tuning{batch: 5, list: 23, page: 7, look: 300 * time.Millisecond, beat: 200 * time.Millisecond, lease: time.Second, adopt: time.Minute}
+	tr.tune = &tuning{batch: 5, list: 23, page: 7, leafDocs: 3, looks: 4, look: 300 * time.Millisecond, beat: 200 * time.Millisecond, lease: time.Second, adopt: time.Minute}
 	sizes := make([]int, max(from, to))
 	for i := range sizes {
 		sizes[i] = 1 + tr.rand(2)
@@ -462,7 +462,7 @@ func TestMoveUnderFire(t *testing.T) {
 
 // repairs repairs members again and again while documents are written and members lose some.
 func (tr *trial) repairs() {
-	tr.tune = &tuning{batch: 5, list: 23, page: 7, look: 300 * time.Millisecond, beat: 200 * time.Millisecond, lease: time.Second, adopt: time.Minute}
+	tr.tune = &tuning{batch: 5, list: 23, page: 7, leafDocs: 3, looks: 4, look: 300 * time.Millisecond, beat: 200 * time.Millisecond, lease: time.Second, adopt: time.Minute}
 	sizes := []int{2, 3}
 	tr.begin(placement.Ring, 2, sizes...)
 	docs, byID := corpus(240)

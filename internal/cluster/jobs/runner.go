@@ -57,6 +57,9 @@ type tuning struct {
 	list  int // ids of a list in memory
 	page  int // checksums of a page
 
+	leafDocs int // documents of a leaf, where members are compared
+	looks    int // ranges of hashes that are listed of one index for one comparison
+
 	look  time.Duration // how often the ledger is looked at
 	beat  time.Duration // how often who does a job says that it lives, and writes down how far it is
 	lease time.Duration // without a beat, others take over
@@ -67,7 +70,7 @@ type tuning struct {
 
 func defaultTuning(alone bool) tuning {
 	t := tuning{
-		batch: 500, list: 50_000, page: 2000,
+		batch: 500, list: 50_000, page: 2000, leafDocs: 100, looks: 64,
 		look: 4 * time.Second, beat: 2 * time.Second, lease: 15 * time.Second, adopt: time.Minute,
 	}
 	if alone {
@@ -100,7 +103,7 @@ type failure struct{ reason string }
 func (f *failure) Error() string { return f.reason }
 
 // counters count what was compared and put right, by jobs and without them.
-type counters struct{ compared, differing, copied, removed, held, replayed atomic.Uint64 }
+type counters struct{ compared, differing, listed, copied, removed, held, replayed atomic.Uint64 }
 
 // Runner does the jobs of a cluster. It is safe for concurrent use.
 type Runner struct {
@@ -176,6 +179,7 @@ func (r *Runner) publish() {
 	}{
 		{"weft_cluster_repair_ranges_total", "Ranges of documents that were compared between members.", &r.count.compared},
 		{"weft_cluster_repair_differing_total", "Ranges that differed.", &r.count.differing},
+		{"weft_cluster_repair_listed_total", "Checksums of single documents that were read because something in their range differed, of each member.", &r.count.listed},
 		{"weft_cluster_repair_copied_total", "Documents that were put at a member by a job, a comparison or a replay.", &r.count.copied},
 		{"weft_cluster_repair_removed_total", "Documents that were deleted at a member likewise.", &r.count.removed},
 		{"weft_cluster_repair_held_total", "Comparisons in the background that changed nothing because a primary looks as if it had lost its documents.", &r.count.held},
