@@ -65,7 +65,10 @@ func TestGenerated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"api/shard/v1/shard.pb.go", "api/shard/v1/shard_grpc.pb.go"} {
+	for _, name := range []string{
+		"api/shard/v1/shard.pb.go", "api/shard/v1/shard_grpc.pb.go",
+		"api/summa/summa.pb.go", "api/summa/summa_grpc.pb.go", "api/summa/broker/broker.pb.go", "api/summa/broker/broker_grpc.pb.go",
+	} {
 		if !made[name] {
 			t.Errorf("%s was not made", name)
 		}
