@@ -171,7 +171,7 @@ func (s *Shard) entries(rep replacement, flushing bool) (entries []entry, droppe
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.mu.segments {
-		if slices.Contains(rep.sources, p) {
+		if slices.Contains(rep.sources, p) || p.staged != nil && !flushing {
 			continue
 		}
 		n := p.committed
@@ -305,6 +305,14 @@ func errOf(err error) error { return errors.New(err.Error()) }
 
 // install puts a committed replacement in place, carrying over the deaths that it does not know of.
 func (s *Shard) install(rep replacement, entries []entry, dropped []*part, flushing bool) {
+	var staged []func() error
+	defer func() { // after the locks are given back
+		for _, release := range staged {
+			if err := release(); err != nil {
+				s.backgroundErr("end the protection of a segment", err)
+			}
+		}
+	}()
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
 	s.mu.Lock()
@@ -315,6 +323,9 @@ func (s *Shard) install(rep replacement, entries []entry, dropped []*part, flush
 	for _, p := range s.mu.segments {
 		if flushing {
 			p.committed = p.marked
+			if p.staged != nil {
+				staged, p.staged = append(staged, p.staged), nil
+			}
 		}
 		switch {
 		case slices.Contains(rep.sources, p):
@@ -350,6 +361,9 @@ func (s *Shard) install(rep replacement, entries []entry, dropped []*part, flush
 	}
 	s.layout.Add(1)
 	s.changedLocked()
+	if flushing {
+		s.unpinLocked(s.committed)
+	}
 	for _, p := range released {
 		p.seg.release()
 	}

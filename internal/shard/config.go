@@ -67,6 +67,9 @@ type Config struct {
 	QuickOpen bool
 	// NoFlushOnClose leaves the memtable in the log.
 	NoFlushOnClose bool
+	// OnCommit keeps writes from readers until Commit: they are durable and count for conditions and for keys that exist at once, but
+	// snapshots show the state of the last Commit, also after a restart. Their log is kept until then.
+	OnCommit bool
 	// Disturbed is for a shard that may take the place of another: for the time of Undisturbed none of its operations is Fresh.
 	Disturbed bool
 	// IdleFlush is the time without a write, or somewhat more, after which a memtable that is not small is flushed though it is not full:

@@ -12,25 +12,35 @@ import (
 )
 
 // Flush writes what is in memory to a segment and commits: afterwards the manifest covers everything acknowledged before
-// the call. It does nothing when nothing changed since the last commit.
+// the call. It does nothing when nothing changed since the last commit. With Config.OnCommit it frees the memory, and what is staged
+// stays staged.
 func (s *Shard) Flush(ctx context.Context) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	return s.flush(ctx, true)
+	return s.flush(ctx, flushAll)
 }
 
-// flush writes the frozen memtable, if there is one, and with all also what came after it.
-func (s *Shard) flush(ctx context.Context, all bool) error {
+// extent says how much a flush writes.
+type extent uint8
+
+const (
+	flushFull   extent = iota // the memtable that is frozen, if one is
+	flushAll                  // also what came after it
+	flushCommit               // and everything staged becomes visible
+)
+
+// flush writes memtables to segments.
+func (s *Shard) flush(ctx context.Context, what extent) error {
 	if err := s.flushMu.lock(ctx); err != nil {
 		return err
 	}
 	defer s.flushMu.unlock()
 	s.commitAll() // the frozen memtable's mark may still be in the queue
-	err := s.flushFrozen(ctx)
-	if err == nil && all && s.freezeChanges() {
+	err := s.flushFrozen(ctx, !s.cfg.OnCommit)
+	if err == nil && what != flushFull && s.freezeChanges(what == flushCommit) {
 		s.commitAll()
-		err = s.flushFrozen(ctx)
+		err = s.flushFrozen(ctx, !s.cfg.OnCommit || what == flushCommit)
 	}
 	s.mu.Lock()
 	switch {
@@ -51,21 +61,28 @@ func (s *Shard) flush(ctx context.Context, all bool) error {
 	return nil
 }
 
-// freezeChanges freezes the active memtable if anything happened since the last mark.
-func (s *Shard) freezeChanges() bool {
+// freezeChanges freezes the active memtable if anything happened since the last mark, or, for a commit, if anything is staged. It
+// returns whether a memtable is frozen.
+func (s *Shard) freezeChanges(commit bool) bool {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
 	s.mu.Lock()
-	changed := (s.mu.seq > s.mu.mark.seq || len(s.mu.queue) > 0) && s.mu.readOnly == nil && s.mu.frozen == nil
+	changed := s.mu.seq > s.mu.mark.seq || len(s.mu.queue) > 0 || commit && s.mu.pinned != nil
+	readOnly, frozen := s.mu.readOnly != nil, s.mu.frozen != nil
 	s.mu.Unlock()
-	if changed {
+	switch {
+	case readOnly:
+		return false
+	case frozen: // by a write that came meanwhile: everything from before is in it
+		return true
+	case changed:
 		s.freeze()
 	}
 	return changed
 }
 
-// flushFrozen writes and commits the frozen memtable. It needs flushMu.
-func (s *Shard) flushFrozen(ctx context.Context) (err error) {
+// flushFrozen writes the frozen memtable, and commits it or stages it. It needs flushMu.
+func (s *Shard) flushFrozen(ctx context.Context, commit bool) (err error) {
 	// A merge must not commit between the mark and the commit, for the deaths of its sources are counted up to the mark.
 	if err := s.manifestMu.lock(ctx); err != nil {
 		return err
@@ -82,6 +99,7 @@ func (s *Shard) flushFrozen(ctx context.Context) (err error) {
 	}
 	start := time.Now()
 	rep := replacement{sources: []*part{frozen}, from: []int{0}, remaps: [][]uint32{nil}}
+	release := func() error { return nil }
 	if v, ok := view.(*memtable.View); ok {
 		rep.from[0] = v.Dead()
 		b, err := s.build(ctx, func(w io.Writer) (segment.Info, [][]uint32, error) {
@@ -92,11 +110,15 @@ func (s *Shard) flushFrozen(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		rep.file, rep.remaps = b.file, b.remaps
-		defer func() { err = errors.Join(err, b.release()) }()
+		rep.file, rep.remaps, release = b.file, b.remaps, b.release
 	}
-	if err := s.commit(ctx, rep, m, true); err != nil {
-		return errors.Join(err, s.discard(ctx, rep.file, err))
+	if commit {
+		defer func() { err = errors.Join(err, release()) }()
+		if err := s.commit(ctx, rep, m, true); err != nil {
+			return errors.Join(err, s.discard(ctx, rep.file, err))
+		}
+	} else if s.stage(rep, release); rep.file == nil {
+		err = release()
 	}
 	s.stats.flushes.Add(1)
 	took := time.Since(start)
@@ -106,6 +128,9 @@ func (s *Shard) flushFrozen(ctx context.Context) (err error) {
 		s.stats.flushedBytes.Add(rep.file.meta.Bytes)
 		s.log.Debug("flushed", "collection", s.name.Collection, "segment", rep.file.meta.ID, "docs", rep.file.meta.Docs,
 			"bytes", rep.file.meta.Bytes, "took", took)
+	}
+	if !commit {
+		return err
 	}
 	signal(s.mergeC)
 	// The commit stands; a log that cannot be trimmed is longer than need be, and the next flush tries again.
@@ -133,7 +158,7 @@ func (s *Shard) flushLoop(ctx context.Context) {
 		}
 		var b backoff
 		for ctx.Err() == nil {
-			err := s.flush(ctx, false)
+			err := s.flush(ctx, flushFull)
 			if err == nil || errors.Is(err, ErrReadOnly) || ctx.Err() != nil {
 				break
 			}
@@ -165,7 +190,7 @@ func (s *Shard) idleLoop(ctx context.Context) {
 		if !idle || seq == flushed || size < leastIdle || readOnly {
 			continue
 		}
-		if err := s.flush(ctx, true); err != nil && ctx.Err() == nil {
+		if err := s.flush(ctx, flushAll); err != nil && ctx.Err() == nil {
 			s.backgroundErr("flush an idle memtable", err) // the next look tries again
 		}
 	}

@@ -46,15 +46,20 @@ func (s *Shard) Merge(ctx context.Context, maxSegments int) error {
 	}
 }
 
-// sizes lists the segments for the planner, with the deaths that the manifest has.
+// sizes lists the segments of the manifest for the planner, with the deaths that the manifest has.
 func (s *Shard) sizes() ([]*part, []segmentSize) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sizes := make([]segmentSize, len(s.mu.segments))
-	for i, p := range s.mu.segments {
-		sizes[i] = segmentSize{bytes: p.seg.meta.Bytes, docs: p.docs, dead: uint32(p.committed), heap: p.seg.heap}
+	var parts []*part
+	var sizes []segmentSize
+	for _, p := range s.mu.segments {
+		if p.staged != nil {
+			continue
+		}
+		parts = append(parts, p)
+		sizes = append(sizes, segmentSize{bytes: p.seg.meta.Bytes, docs: p.docs, dead: uint32(p.committed), heap: p.seg.heap})
 	}
-	return s.mu.segments, sizes
+	return parts, sizes
 }
 
 func pick(parts []*part, task []int) []*part {

@@ -296,6 +296,12 @@ func (s *Shard) replay(ctx context.Context) error {
 		if err == nil {
 			err = s.redo(r)
 		}
+		if err == nil && s.cfg.OnCommit && s.mu.active.mem.Size() >= s.cfg.MemtableBytes {
+			// The log from the last Commit on has no bound, memory has.
+			if err := s.flush(ctx, flushAll); err != nil {
+				return fmt.Errorf("make room: %w", err)
+			}
+		}
 		if errors.Is(err, errRecord) {
 			err = fmt.Errorf("%w: %w", ErrDamaged, err)
 		}

@@ -28,6 +28,7 @@ type part struct {
 	marked    int        // deaths up to the log position of the running flush
 	committed int        // deaths in the manifest
 	deletes   store.DeleteRef
+	staged    func() error // ends the protection of a segment that no manifest names yet, see Config.OnCommit; nil of any other part
 	stats     []score.FieldStats
 	leaf      exec.Leaf // of the latest snapshot; nil when the part changed since
 
@@ -123,6 +124,29 @@ func (p *part) leafLocked() exec.Leaf {
 		p.leaf = &segmentLeaf{f: p.seg, live: live, killed: killed, stats: stats, deaths: &p.seg.deaths}
 	}
 	return p.leaf
+}
+
+// committedLeafLocked returns a segment as the manifest has it, nil if no document is alive there. It needs Shard.mu.
+func (p *part) committedLeafLocked() exec.Leaf {
+	if p.committed == len(p.killed) {
+		if p.aliveLocked() == 0 {
+			return nil
+		}
+		return p.leafLocked()
+	}
+	killed := p.killed[:p.committed:p.committed]
+	if len(killed) == int(p.docs) {
+		return nil
+	}
+	live, stats := bitset.Full(int(p.docs)), append([]score.FieldStats(nil), p.seg.stats()...)
+	for _, d := range killed {
+		live.Remove(d)
+		p.seg.subtract(stats, d)
+	}
+	if len(killed) == 0 {
+		live = nil
+	}
+	return &segmentLeaf{f: p.seg, live: live, killed: killed, stats: stats, deaths: &p.seg.deaths}
 }
 
 // verifyLocked fails unless the part keeps what its type promises. It needs Shard.mu.

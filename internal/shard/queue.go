@@ -145,6 +145,7 @@ func (s *Shard) commitGroup(group []*write) {
 // publishLocked makes a durable write visible. It needs mu.
 func (s *Shard) publishLocked(wr *write) {
 	if wr.payload != nil {
+		s.pinLocked()
 		s.mu.seq++
 		s.mu.ts = max(s.mu.ts, wr.ts)
 	}

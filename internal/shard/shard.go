@@ -15,6 +15,8 @@
 // fsync and then, under mu, makes the queued writes visible in order. So writers never wait for each other's disk, and readers
 // see only what is durable. When the log fails, what is not visible never will be.
 //
+// With Config.OnCommit a third moment stands between: durable writes are staged, and show when Commit is called.
+//
 // # Locks
 //
 // In this order, each may be taken while holding those before it; lead is a one-place channel:
@@ -91,6 +93,7 @@ type Shard struct {
 		flushErr    error     // of the last flush
 
 		snapshot *Snapshot        // of the visible state; nil when that changed
+		pinned   *Snapshot        // of the last Commit, while writes are staged behind it; see Config.OnCommit
 		masked   []maskedSnapshot // of the visible state
 		changes  uint64           // grows with each change of the visible state
 		readOnly *ReadOnlyError
@@ -210,7 +213,8 @@ func (s *Shard) backgroundErr(what string, err error) {
 
 // Stats describes a shard at one moment. Byte counts are of memory for memtables and of files for the rest.
 type Stats struct {
-	Docs          uint64 // live documents
+	Docs          uint64 // live documents that readers see
+	Staged        uint64 // log records that wait for Commit; see Config.OnCommit
 	Segments      int
 	SegmentBytes  int64
 	SegmentDocs   uint64 // documents in segments, dead ones too
@@ -265,6 +269,9 @@ func (s *Shard) Stats() Stats {
 		st.MemtableBytes += p.mem.Size()
 	}
 	st.Docs += st.MemtableDocs
+	if s.mu.pinned != nil {
+		st.Docs, st.Staged = s.mu.pinned.docs, s.mu.seq-s.mu.pinned.seq
+	}
 	st.Generation = s.mu.schema.Generation
 	st.LastSeq, st.LastCommitTS, st.HighWater = s.mu.seq, s.mu.ts, s.mu.mark.seq
 	if s.mu.readOnly != nil {
@@ -337,7 +344,7 @@ func (s *Shard) buildsGraph() bool {
 }
 
 // Close stops background work, flushes unless the shard is read-only or ctx has ended, and waits. What was acknowledged is
-// safe without the flush; it only shortens the next Open. So documents whose flush would build a graph of vectors, which takes longer
+// safe without the flush; it only shortens the next Open. What is staged (Config.OnCommit) is committed, unless ctx ended. Documents whose flush would build a graph of vectors, which takes longer
 // than to read them back from the log, stay in the log. Snapshots that are still held stay readable; Snapshot returns an empty
 // one from now on. A second Close does nothing.
 func (s *Shard) Close(ctx context.Context) error {
@@ -354,8 +361,8 @@ func (s *Shard) Close(ctx context.Context) error {
 	s.background.Wait()
 
 	var errs []error
-	if !readOnly && ctx.Err() == nil && !s.cfg.NoFlushOnClose && !s.buildsGraph() {
-		if err := s.flush(ctx, true); err != nil {
+	if !readOnly && ctx.Err() == nil && !s.cfg.NoFlushOnClose && (s.cfg.OnCommit || !s.buildsGraph()) {
+		if err := s.flush(ctx, flushCommit); err != nil {
 			errs = append(errs, fmt.Errorf("flush while closing: %w", err))
 		}
 	}
@@ -366,10 +373,14 @@ func (s *Shard) Close(ctx context.Context) error {
 		defer m.unlock()
 	}
 	s.commitAll()
-	errs = append(errs, s.wal.Close())
+	errs = append(errs, s.wal.Close(), s.dropStaged())
 
 	s.mu.Lock()
 	s.changedLocked()
+	if s.mu.pinned != nil {
+		s.mu.pinned.release()
+		s.mu.pinned = nil
+	}
 	for _, p := range s.mu.segments {
 		p.seg.release()
 	}

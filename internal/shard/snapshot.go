@@ -24,19 +24,26 @@ type Snapshot struct {
 	refs     atomic.Int32
 }
 
-// Snapshot returns a view of everything acknowledged so far. It never fails, also on a read-only shard; on a closed shard it
+// Snapshot returns a view of everything acknowledged so far or, with Config.OnCommit, before the last Commit. It never fails, also on a read-only shard; on a closed shard it
 // is empty. Between writes it is the same one, given out again.
 func (s *Shard) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sn := s.mu.snapshot
+	sn := s.mu.pinned
 	if sn == nil {
-		sn = s.snapshotLocked()
-		sn.refs.Store(1) // the cache's
-		s.mu.snapshot = sn
+		sn = s.currentLocked()
 	}
 	sn.refs.Add(1)
 	return sn
+}
+
+// currentLocked is the snapshot of the visible state, which is kept until that changes. It needs mu.
+func (s *Shard) currentLocked() *Snapshot {
+	if s.mu.snapshot == nil {
+		s.mu.snapshot = s.snapshotLocked()
+		s.mu.snapshot.refs.Store(1) // the cache's
+	}
+	return s.mu.snapshot
 }
 
 func (s *Shard) snapshotLocked() *Snapshot {
@@ -45,13 +52,9 @@ func (s *Shard) snapshotLocked() *Snapshot {
 		if invariant.Enabled {
 			p.verifyLocked()
 		}
-		n := p.aliveLocked()
-		if n == 0 {
-			return
+		if p.aliveLocked() > 0 {
+			sn.add(p.leafLocked(), p)
 		}
-		sn.docs += uint64(n)
-		sn.leaves = append(sn.leaves, p.leafLocked())
-		sn.parts = append(sn.parts, p)
 	}
 	for _, p := range s.mu.segments {
 		add(p)
@@ -100,6 +103,9 @@ func (sn *Snapshot) Version() uint64 { return sn.changes }
 func (s *Shard) Version() (version, commitTS uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.mu.pinned != nil {
+		return s.mu.pinned.changes, s.mu.pinned.commitTS
+	}
 	return s.mu.changes, s.mu.ts
 }
 
