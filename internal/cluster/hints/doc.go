@@ -16,6 +16,11 @@
 // it lacks. What is missed while that runs must not be lost, so it is put between two calls: from Compare on entries are kept again,
 // and Compared ends the overflow, unless there was another one in between. A crash in between leaves the overflow standing.
 //
+// # Documents that a member refuses
+//
+// Some documents a member never takes. They would stand at the head of its queue for ever, so SetAside puts them aside, at most MaxAside for
+// a member: a list of its own, as durable as entries are. While there are any the member is Pending: it lacks what others have acknowledged.
+//
 // # Torn tail or corruption
 //
 // A file that ends within a record was being written at a crash: the rest is cut and told to Options.Report. Damage before a whole

@@ -22,6 +22,7 @@ const (
 
 	segmentSuffix = ".hints"
 	markSuffix    = ".full"
+	asideSuffix   = ".refused"
 
 	// maxPayload is the largest payload of a record in bytes; a longer one is damage. A record has at least one id, and fits.
 	maxPayload = 64 << 10
@@ -77,8 +78,8 @@ func segmentName(name string, first uint64) string {
 	return fmt.Sprintf("%s~%020d%s", name, first, segmentSuffix)
 }
 
-// parseName tells which member a file is of, and the number of its first record; 0: it is the mark of an overflow. ok is false for
-// files that are neither.
+// parseName tells which member a file of entries or a mark of an overflow is of, and the number of its first record; 0: it is the mark.
+// ok is false for files that are neither.
 func parseName(file string) (addr string, first uint64, ok bool) {
 	if name, found := strings.CutSuffix(file, markSuffix); found {
 		addr, ok = unescape(name)

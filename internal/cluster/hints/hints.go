@@ -95,10 +95,15 @@ type MemberPending struct {
 	Member string
 	Count  int       // entries
 	Oldest time.Time // when the oldest entry was made; zero without entries
+	// Refused is how many documents are aside, see SetAside.
+	Refused int
 	// Overflowed: entries were dropped, and the member has to be compared. Comparing: that was begun by this process, and the entries are
 	// those since then.
 	Overflowed, Comparing bool
 }
+
+// Short tells whether there is more to be given to the member than what it refuses.
+func (p *MemberPending) Short() bool { return p.Count > 0 || p.Overflowed }
 
 // Batch is some entries of a member, the oldest. It is for Done.
 type Batch struct {
@@ -189,7 +194,11 @@ func (q *Queue) recover() error {
 			}
 			continue
 		}
+		name, aside := strings.CutSuffix(in.Name, asideSuffix)
 		addr, first, ok := parseName(in.Name)
+		if aside {
+			addr, ok = unescape(name)
+		}
 		if !ok {
 			continue
 		}
@@ -198,9 +207,12 @@ func (q *Queue) recover() error {
 			m = newMember(q, addr)
 			q.mu.members[addr] = m
 		}
-		if first == 0 {
+		switch {
+		case aside:
+			m.refuses, m.asideSize = true, in.Size
+		case first == 0:
 			m.marked = true
-		} else {
+		default:
 			m.segments = append(m.segments, &segment{path: p, first: first, size: in.Size})
 		}
 	}
@@ -275,7 +287,7 @@ func (q *Queue) Pending() []MemberPending {
 	q.mu.Unlock()
 	var out []MemberPending
 	for _, m := range members {
-		if p := m.pending(); p.Count > 0 || p.Overflowed {
+		if p := m.pending(); p.Count > 0 || p.Overflowed || p.Refused > 0 {
 			out = append(out, p)
 		}
 	}

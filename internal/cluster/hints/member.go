@@ -25,6 +25,10 @@ type member struct {
 	addr string
 	name string // in file names
 
+	// While it is recovered: it has a file of documents that are aside, of so many bytes.
+	refuses   bool
+	asideSize int64
+
 	io     sync.Mutex
 	active vfs.File // of the last segment while it is written; under io
 	closed bool     // under io
@@ -40,6 +44,8 @@ type member struct {
 	cause     error  // the member is to overflow, but the mark could not be written yet
 	comparing bool   // marked, and entries are kept none the less
 	gen       uint64 // grows with what makes a comparison void
+	aside     []Refused
+	asideSet  map[Entry]struct{} // the same
 	// Under mu:
 	seq    uint64             // number of the last record
 	fill   *group             // what is to be written next; nil: nothing
@@ -90,6 +96,23 @@ func (m *member) markPath() string { return path.Join(m.q.dir, m.name+markSuffix
 
 // recover reads the files that were found. Nobody else has the member yet.
 func (m *member) recover() error {
+	var unread *CorruptError
+	if m.refuses {
+		var err error
+		if unread, err = m.recoverAside(); err != nil {
+			return err
+		}
+	}
+	if err := m.recoverEntries(); err != nil || unread == nil {
+		return err
+	}
+	if err := m.overflow(unread); err != nil {
+		return err
+	}
+	return errors.Join(m.q.remove(m.asidePath()), m.q.fsys.SyncDir(m.q.dir))
+}
+
+func (m *member) recoverEntries() error {
 	if m.marked {
 		// Entries beside a mark were dropped, or kept for a comparison that ended with its process.
 		return m.dropAll()
@@ -413,7 +436,7 @@ func (m *member) dropAll() error {
 func (m *member) pending() MemberPending {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := MemberPending{Member: m.addr, Count: m.count, Overflowed: m.marked || m.cause != nil, Comparing: m.comparing}
+	p := MemberPending{Member: m.addr, Count: m.count, Refused: len(m.aside), Overflowed: m.marked || m.cause != nil, Comparing: m.comparing}
 	if m.count > 0 {
 		p.Oldest = time.UnixMilli(m.oldest)
 	}
@@ -602,12 +625,13 @@ func (m *member) forget() error {
 	if err := m.dropAll(); err != nil {
 		return err
 	}
-	if err := m.q.remove(m.markPath()); err != nil {
+	if err := errors.Join(m.q.remove(m.asidePath()), m.q.remove(m.markPath())); err != nil {
 		return err
 	}
 	if err := m.q.fsys.SyncDir(m.q.dir); err != nil {
 		return err
 	}
+	m.holdAside(nil)
 	m.mu.Lock()
 	m.marked, m.comparing, m.cause = false, false, nil
 	m.mu.Unlock()
