@@ -74,7 +74,7 @@ func TestScoresReadBackToTheSameBits(t *testing.T) {
 }
 
 func TestMillis(t *testing.T) {
-	for micros, want := range map[int64]string{0: "0", 1: "0.001", 10: "0.01", 100: "0.1", 999: "0.999", 1000: "1", 1500: "1.5", 6_300: "6.3", 12_345_678: "12345.678"} {
+	for micros, want := range map[int64]string{0: "0", 1: "0.001", 10: "0.01", 100: "0.1", 999: "0.999", 1000: "1", 1500: "1.5", 6_300: "6.3", 12_345_678: "12345.678", -1: "0", -7_258_118_400_185_001: "0"} {
 		if got := string(AppendMillis(nil, micros)); got != want {
 			t.Errorf("%d µs: %s, want %s", micros, got, want)
 		}

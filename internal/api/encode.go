@@ -19,8 +19,10 @@ func Finite(score float32) bool {
 // Micros is a duration in whole microseconds, the unit that times in replies are counted in.
 func Micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
 
-// AppendMillis appends microseconds as milliseconds with up to three decimals, exactly.
+// AppendMillis appends microseconds as milliseconds with up to three decimals, exactly. Less than none is none: beyond the year 2157
+// the times of Go go by the calendar alone, and a clock that is set back makes what has passed since negative.
 func AppendMillis(b []byte, micros int64) []byte {
+	micros = max(0, micros)
 	b = strconv.AppendInt(b, micros/1000, 10)
 	frac := micros % 1000
 	if frac == 0 {
