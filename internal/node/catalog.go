@@ -133,9 +133,10 @@ func (c *catalog) load() error {
 }
 
 func (c *catalog) newIndex(e catalogEntry) *index {
-	n := c.node
+	n, began := c.node, time.Now()
 	i := &index{entry: e, opened: make(chan struct{}), instance: rand.Uint64(), keys: loadKeys{
-		fs: n.dir.fs, path: path.Join(n.indexDir(e), loadKeysFile), log: n.log, now: time.Now,
+		fs: n.dir.fs, path: path.Join(n.indexDir(e), loadKeysFile), log: n.log,
+		now: time.Now, up: func() time.Duration { return time.Since(began) },
 	}}
 	i.ctx, i.cancel = context.WithCancelCause(c.node.ctx)
 	return i

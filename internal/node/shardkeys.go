@@ -42,7 +42,8 @@ type loadKeys struct {
 	fs   vfs.FS
 	path string
 	log  *slog.Logger
-	now  func() time.Time
+	now  func() time.Time     // the calendar
+	up   func() time.Duration // how long the node runs: a clock that goes on when the calendar is set
 
 	mu struct {
 		sync.Mutex
@@ -60,6 +61,9 @@ type keptLoad struct {
 	key   string
 	taken int64  // when it ended, in milliseconds since the epoch
 	reply []byte // JSON of a keptReply
+	// until is when it is forgotten, by up: a calendar that is set forward must not have a load applied twice. Only how old it was when
+	// the file was read is by the calendar.
+	until time.Duration
 }
 
 // keptReply is what is kept of a reply.
@@ -237,7 +241,7 @@ func (l *loadKeys) remember(key string, r *api.BulkReply) {
 		l.log.Error("the key of a load is not remembered", "file", l.path, "error", err)
 		return
 	}
-	k := &keptLoad{key: key, taken: l.now().UnixMilli(), reply: reply}
+	k := &keptLoad{key: key, taken: l.now().UnixMilli(), reply: reply, until: l.up() + loadKeyAge}
 	l.forgetLocked(k.size())
 	l.addLocked(k)
 	if err := l.writeLocked(k); err != nil {
@@ -258,12 +262,12 @@ func (l *loadKeys) addLocked(k *keptLoad) {
 
 // forgetLocked forgets what is too old, and the oldest until there is room for one more of the size; 0 asks for none.
 func (l *loadKeys) forgetLocked(size int64) {
-	oldest := l.now().Add(-loadKeyAge).UnixMilli()
+	up := l.up()
 	for len(l.mu.order) > 0 {
 		k := l.mu.order[0]
 		switch {
 		case k.key == "":
-		case k.taken < oldest, size > 0 && (len(l.mu.keys) >= maxLoadKeys || l.mu.bytes+size > maxLoadKeyBytes):
+		case k.until < up, size > 0 && (len(l.mu.keys) >= maxLoadKeys || l.mu.bytes+size > maxLoadKeyBytes):
 			delete(l.mu.keys, k.key)
 			l.mu.bytes -= k.size()
 		default:
@@ -300,7 +304,10 @@ func (l *loadKeys) readLocked() error {
 	case good < len(b):
 		l.log.Info("the end of a file of the keys of loads is cut off", "file", l.path, "bytes", len(b)-good)
 	}
+	now, up := l.now(), l.up()
 	for _, k := range loads {
+		age := now.Sub(time.UnixMilli(k.taken))
+		k.until = up + loadKeyAge - min(max(age, 0), 2*loadKeyAge) // one from the future is as good as new
 		l.forgetLocked(k.size())
 		l.addLocked(k)
 	}

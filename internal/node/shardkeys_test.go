@@ -28,8 +28,13 @@ import (
 	"github.com/weft-search/weft/internal/vfs/memfs"
 )
 
-// keyClock is the time of a test.
-type keyClock struct{ now time.Time }
+// keyClock is the time of a test. now is the calendar, which may be set without time passing.
+type keyClock struct {
+	now time.Time
+	set time.Duration // how far it was set forward
+}
+
+func (c *keyClock) up() time.Duration { return c.now.Sub(newKeyClock().now) - c.set }
 
 func openLoadKeys(t testing.TB, fsys vfs.FS, clock *keyClock) *loadKeys {
 	t.Helper()
@@ -39,10 +44,13 @@ func openLoadKeys(t testing.TB, fsys vfs.FS, clock *keyClock) *loadKeys {
 	if err := fsys.SyncDir("."); err != nil {
 		t.Fatal(err)
 	}
-	return &loadKeys{fs: fsys, path: "i/" + loadKeysFile, log: slog.New(slog.NewTextHandler(t.Output(), nil)), now: func() time.Time { return clock.now }}
+	return &loadKeys{
+		fs: fsys, path: "i/" + loadKeysFile, log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		now: func() time.Time { return clock.now }, up: clock.up,
+	}
 }
 
-func newKeyClock() *keyClock { return &keyClock{time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)} }
+func newKeyClock() *keyClock { return &keyClock{now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)} }
 
 // loadReply is a reply that its number determines.
 func loadReply(n int) *api.BulkReply {
@@ -122,6 +130,24 @@ func TestLoadKeysAreBounded(t *testing.T) {
 		kept(t, openLoadKeys(t, fsys, clock), 10, young)
 		l.remember("key 1", loadReply(1)) // a key that was forgotten may be used again
 		kept(t, l, 10, func(i int) bool { return i == 1 || young(i) })
+	})
+	t.Run("age and not the calendar", func(t *testing.T) {
+		fsys, clock := memfs.New(nil), newKeyClock()
+		set := func(d time.Duration) {
+			clock.now = clock.now.Add(d)
+			clock.set += d
+		}
+		l := openLoadKeys(t, fsys, clock)
+		l.remember("key 0", loadReply(0))
+		for _, d := range []time.Duration{2 * loadKeyAge, -100 * 365 * loadKeyAge, 250 * 365 * loadKeyAge} {
+			set(d)
+			kept(t, l, 1, all)
+		}
+		set(-clock.set - 30*loadKeyAge) // a node that starts with a clock that is late
+		l = openLoadKeys(t, fsys, clock)
+		kept(t, l, 1, all)
+		clock.now = clock.now.Add(loadKeyAge + time.Minute)
+		kept(t, l, 1, func(int) bool { return false })
 	})
 	t.Run("bytes", func(t *testing.T) {
 		fsys, clock := memfs.New(nil), newKeyClock()
@@ -320,7 +346,7 @@ func FuzzParseLoadKeys(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		b = (&keptLoad{fmt.Sprint("key ", i), clock.now.UnixMilli(), reply}).append(b)
+		b = (&keptLoad{key: fmt.Sprint("key ", i), taken: clock.now.UnixMilli(), reply: reply}).append(b)
 		f.Add(bytes.Clone(b))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
