@@ -110,7 +110,7 @@ func (c Config) ensureDefaults() Config {
 		c.FS = vfs.OS
 	}
 	if c.Clock == nil {
-		c.Clock = func() uint64 { return uint64(time.Now().UnixMicro()) }
+		c.Clock = clock
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -140,3 +140,8 @@ func (c Config) validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// clock is a candidate commit timestamp by the calendar. Before 1970 there is none: it would be so high that none comes after it.
+func clock() uint64 { return stamp(time.Now()) }
+
+func stamp(t time.Time) uint64 { return uint64(max(0, t.UnixMicro())) }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/vfs"
@@ -127,5 +128,20 @@ func TestOpenRemovesWhatACrashLeftHalfMade(t *testing.T) {
 	defer closeShard(t, s)
 	if _, err := disk.Stat(name); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s is there: %v", name, err)
+	}
+}
+
+// TestStampsOfACalendarBefore1970AreNotTheHighest: a shard whose clock was before 1970 for a moment must have room for the stamps that follow.
+func TestStampsOfACalendarBefore1970AreNotTheHighest(t *testing.T) {
+	for at, want := range map[time.Time]uint64{
+		time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC): 0,
+		time.Unix(-1, 999_999_000):                  0,
+		time.Unix(0, 0):                             0,
+		time.Unix(1, 5000):                          1_000_005,
+		time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC): 10_413_792_000_000_000,
+	} {
+		if got := stamp(at); got != want {
+			t.Errorf("%v is stamped %d, want %d", at, got, want)
+		}
 	}
 }
