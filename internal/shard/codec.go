@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/segment"
 )
 
 // A log record is a version byte, a kind byte and a body. Integers are varints unless said otherwise; a string is its length
@@ -314,6 +315,9 @@ func validate(sch *schema.Schema, d *schema.Document, logged bool) *InvalidError
 			fault := f.VectorFault
 			if logged {
 				fault = f.VectorShapeFault
+			}
+			if !logged && f.Chunked && f.Indexed && len(v.Text) > segment.MaxChunks {
+				reason = fmt.Sprintf("has %d passages, at most %d are allowed", len(v.Text), segment.MaxChunks)
 			}
 			for _, b := range v.Bytes {
 				if reason == "" {

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/text"
 	"github.com/weft-search/weft/internal/vector"
 	"github.com/weft-search/weft/internal/vector/sparse"
@@ -33,6 +34,7 @@ type fieldMode struct {
 	hintField int            // whose values name the language of the document; -1 if the analyzer asks for none
 	hinted    map[string]*text.Analyzer
 	positions bool
+	chunked   bool // the values are scored one by one
 	strings   bool // sorted column
 	maxString int
 	numbers   bool
@@ -98,7 +100,8 @@ func (inv *Inverter) SetSchema(sch *schema.Schema) error {
 				if id, ok := sch.Lookup(a.HintField()); ok && sch.Fields[id].Type == schema.Text {
 					m.hintField = id
 				}
-				m.positions = f.Positions >= schema.TokenPositions
+				m.chunked = f.Chunked
+				m.positions = f.Positions >= schema.TokenPositions || f.Chunked
 			}
 			m.strings = f.Fast
 			m.maxString = MaxStringBytes
@@ -208,7 +211,7 @@ func (inv *Inverter) Add(b *Batch, d *schema.Document) {
 		m := &inv.modes[v.Field]
 		p := fieldPart{field: v.Field}
 		if m.analyzer != nil {
-			p.indexed, p.positions = true, m.positions
+			p.indexed, p.positions, p.numbers = true, m.positions, m.chunked
 			p.length = inv.text(b, m, m.analyzerOf(d), v.Text)
 		}
 		if m.strings {
@@ -281,6 +284,10 @@ func (inv *Inverter) text(b *Batch, m *fieldMode, a *text.Analyzer, values []str
 		inv.epoch = 1
 	}
 	inv.terms, inv.which, inv.pos = inv.terms[:0], inv.which[:0], inv.pos[:0]
+	next := nextBase
+	if m.chunked {
+		next = nextChunk
+	}
 	var length, base uint64
 	for _, v := range values {
 		toks := a.Index(&inv.scratch, v)
@@ -301,12 +308,17 @@ func (inv *Inverter) text(b *Batch, m *fieldMode, a *text.Analyzer, values []str
 				inv.pos = append(inv.pos, pos)
 			}
 		}
-		last := base
+		last, n := base, 0
 		if len(toks) > 0 {
-			length += uint64(text.Length(toks))
+			n = text.Length(toks)
+			length += uint64(n)
 			last += uint64(toks[len(toks)-1].Pos)
 		}
-		base = nextBase(last)
+		from := base
+		base = next(last)
+		if m.chunked {
+			b.nums = append(b.nums, segment.EncodeChunk(uint32(min(n, segment.MaxChunkLength)), uint32((base-from)/segment.ChunkStride-1)))
+		}
 	}
 	if m.positions {
 		inv.groupPositions()
@@ -324,6 +336,11 @@ func nextBase(last uint64) uint64 {
 		return next
 	}
 	return last + minGap
+}
+
+// nextChunk returns where a passage starts after one whose last position is last.
+func nextChunk(last uint64) uint64 {
+	return (last + segment.ChunkGap + segment.ChunkStride - 1) &^ (segment.ChunkStride - 1)
 }
 
 // term returns the index of the token's term among those of the document and field.
