@@ -18,7 +18,7 @@ const module = "github.com/weft-search/weft/"
 var layers = [][]string{
 	{"internal/obs", "internal/vfs", "internal/corpus", "internal/invariant", "internal/serve", "internal/wire", "internal/admit", "api"},
 	{"internal/text", "internal/schema", "internal/score", "internal/query"},
-	{"internal/vector", "internal/agg", "internal/highlight"},
+	{"internal/vector", "internal/agg", "internal/highlight", "internal/summa"},
 	{"internal/segment"},
 	{"internal/store"},
 	{"internal/shard", "internal/topology"},
