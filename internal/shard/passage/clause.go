@@ -1,0 +1,315 @@
+package passage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/segment/bitset"
+	"github.com/weft-search/weft/internal/shard/exec"
+)
+
+// Term is a token of a Clause.
+type Term struct {
+	Text   string
+	Boost  float32 // its score counts so many times
+	Offset uint32  // its place in a phrase, from that of the first token
+}
+
+// Clause is what is looked for in one field: any of some terms, whose scores add up within a passage in their order, or a phrase.
+type Clause struct {
+	Field int
+	K1, B float32 // BM25 parameters of the field
+	Terms []Term  // the tokens of a phrase in order, a term once for each time that it stands there; else each term once
+
+	// Phrase wants the tokens at their offsets within one passage; slop s lets every later one stand within ±s of its place. The
+	// frequency is the number of places of the first token that the others fit, the score is BM25 of it with the sum of the idfs. Boosts
+	// have no meaning.
+	Phrase bool
+	Slop   uint32
+}
+
+// Scorer scores the passages of documents for a clause with given statistics.
+type Scorer struct {
+	clause  Clause
+	floor   uint32
+	weights []score.Weight // of the terms; of a phrase one
+}
+
+// NewScorer returns the scorer of a clause.
+func NewScorer(c Clause, st *Stats) *Scorer {
+	s := &Scorer{clause: c, floor: st.Floor()}
+	avg := st.AvgLen()
+	var sum float32
+	for _, t := range c.Terms {
+		idf := score.IDF(max(st.Passages, st.DF[t.Text]), st.DF[t.Text])
+		sum += idf
+		if !c.Phrase {
+			s.weights = append(s.weights, score.NewWeight(idf, avg, c.K1, c.B))
+		}
+	}
+	if c.Phrase {
+		s.weights = append(s.weights, score.NewWeight(sum, avg, c.K1, c.B))
+	}
+	return s
+}
+
+// Matches walks the documents of a leaf that match, dead ones too, with the scores of their passages.
+type Matches struct {
+	s    *Scorer
+	f    *fieldOf
+	w    *watch
+	cs   []*cursor // of the terms; nil where the leaf lacks one
+	at   []uint32  // where each stands
+	sums []float32 // by ordinal
+	seen []bool    // by ordinal: it has a row
+	rows []score.Passage
+	cur  uint32
+	on   bool
+	err  error
+}
+
+// On returns the matches on a leaf, nil if there cannot be any.
+func (s *Scorer) On(ctx context.Context, l exec.Leaf) *Matches {
+	m := &Matches{s: s, f: newField(l, s.clause.Field), w: &watch{ctx: ctx}}
+	some := false
+	for _, t := range s.clause.Terms {
+		c, ok := m.f.list(t.Text)
+		if !ok && s.clause.Phrase {
+			return nil
+		}
+		some = some || ok
+		m.cs = append(m.cs, c)
+	}
+	if !some {
+		return nil
+	}
+	m.at = make([]uint32, len(m.cs))
+	for i, c := range m.cs {
+		if c == nil {
+			m.at[i] = noDoc
+		}
+	}
+	return m
+}
+
+// Err is why Seek ended early; nil if it did not.
+func (m *Matches) Err() error { return cmp.Or(m.err, m.f.leaf.Err()) }
+
+// Seek returns the first matching document at or after target; ok is false if there is none. Targets never go down.
+func (m *Matches) Seek(target uint32) (doc uint32, ok bool) {
+	if m.on && target <= m.cur {
+		return m.cur, m.cur != noDoc
+	}
+	for {
+		if m.err = m.w.did(4); m.err != nil {
+			m.cur = noDoc
+		} else {
+			m.cur = m.meet(target)
+		}
+		m.on = true
+		if m.cur == noDoc {
+			return noDoc, false
+		}
+		m.score()
+		if len(m.rows) > 0 {
+			return m.cur, true
+		}
+		target = m.cur + 1
+	}
+}
+
+// meet returns the first document at or after target that may match: it has one of the terms, or all tokens of a phrase.
+func (m *Matches) meet(target uint32) uint32 {
+	if !m.s.clause.Phrase {
+		best := uint32(noDoc)
+		for i, c := range m.cs {
+			if c != nil && (!m.on || m.at[i] < target) {
+				m.at[i] = c.seek(target)
+			}
+			best = min(best, m.at[i])
+		}
+		return best
+	}
+again:
+	for i, c := range m.cs {
+		if !m.on || m.at[i] < target {
+			m.at[i] = c.seek(target)
+		}
+		if m.at[i] == noDoc {
+			return noDoc
+		}
+		if m.at[i] > target {
+			if target = m.at[i]; i > 0 {
+				m.on = true
+				goto again
+			}
+		}
+	}
+	return target
+}
+
+// score makes the rows of the document that the terms stand on.
+func (m *Matches) score() {
+	m.rows = m.rows[:0]
+	m.f.at(m.cur)
+	if m.s.clause.Phrase {
+		m.phrase()
+		return
+	}
+	if cap(m.sums) < len(m.f.vals) {
+		m.sums, m.seen = make([]float32, len(m.f.vals)), make([]bool, len(m.f.vals))
+	}
+	m.sums, m.seen = m.sums[:len(m.f.vals)], m.seen[:len(m.f.vals)]
+	clear(m.sums)
+	clear(m.seen)
+	for i, c := range m.cs {
+		if m.at[i] != m.cur {
+			continue
+		}
+		t := &m.s.clause.Terms[i]
+		m.f.occurrences(c, func(ordinal int, tf uint32) {
+			sc := m.s.weights[i].Score(tf, m.length(ordinal))
+			if t.Boost != 1 {
+				sc = float32(t.Boost * sc)
+			}
+			if !m.seen[ordinal] {
+				m.seen[ordinal] = true
+				m.rows = append(m.rows, score.Passage{Ordinal: uint32(ordinal)})
+			}
+			m.sums[ordinal] += sc
+		})
+		m.err = m.w.did(len(c.pos))
+	}
+	for i := range m.rows {
+		m.rows[i].Score = m.sums[m.rows[i].Ordinal]
+	}
+	slices.SortFunc(m.rows, func(a, b score.Passage) int { return cmp.Compare(a.Ordinal, b.Ordinal) })
+}
+
+// length is what a passage of the document counts with.
+func (m *Matches) length(ordinal int) uint16 { return uint16(max(m.f.length(ordinal), m.s.floor)) }
+
+// phrase makes the rows of a phrase.
+func (m *Matches) phrase() {
+	for _, c := range m.cs {
+		c.positions()
+		m.err = m.w.did(len(c.pos))
+	}
+	terms := m.s.clause.Terms
+	m.f.places(m.cs[0].pos, func(ordinal int, starts []uint32) {
+		var n uint32
+	next:
+		for _, start := range starts {
+			for j := 1; j < len(terms); j++ {
+				if !m.near(m.cs[j].pos, start+terms[j].Offset) {
+					continue next
+				}
+			}
+			n++
+		}
+		if n > 0 {
+			m.rows = append(m.rows, score.Passage{Ordinal: uint32(ordinal), Score: m.s.weights[0].Score(n, m.length(ordinal))})
+		}
+	})
+}
+
+// near tells whether a position within the slop of want is in the list. Passages lie further apart than tokens of one can.
+func (m *Matches) near(list []uint32, want uint32) bool {
+	slop := m.s.clause.Slop
+	i, _ := slices.BinarySearch(list, want-min(slop, want))
+	return i < len(list) && (list[i] <= want || list[i]-want <= slop)
+}
+
+// Rows are the passages of the document that match, by ordinal. They hold until the next Seek.
+func (m *Matches) Rows() []score.Passage { return m.rows }
+
+// Best is the score of the best passage.
+func (m *Matches) Best() float32 {
+	best := m.rows[0].Score
+	for _, r := range m.rows[1:] {
+		best = max(best, r.Score)
+	}
+	return best
+}
+
+// Hit is a document with its passages, best first; equal ones stand by ordinal.
+type Hit struct {
+	Leaf  int
+	Doc   uint32
+	Score float32
+	Rows  []score.Passage
+}
+
+// Top returns the k documents whose best passage scores highest; equals stand by leaf and document. Of each it has those passages that
+// are no further behind, in this order of passages, than the best one of the k-th document. accept has the documents of each leaf that
+// may be found, nil: the live ones.
+func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Set, k int) ([]Hit, error) {
+	var best []Hit
+	var cut *Hit // the worst of the k best of those before
+	order := func(a, b Hit) int {
+		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Leaf, b.Leaf), cmp.Compare(a.Doc, b.Doc))
+	}
+	if k <= 0 {
+		return nil, nil
+	}
+	for li, l := range leaves {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("search passages: %w", context.Cause(ctx))
+		}
+		m := s.On(ctx, l)
+		if m == nil {
+			continue
+		}
+		ok := l.Live()
+		if accept != nil {
+			ok = accept[li]
+		}
+		for doc, more := m.Seek(0); more; doc, more = m.Seek(doc + 1) {
+			if ok != nil && !ok.Has(doc) {
+				continue
+			}
+			h := Hit{Leaf: li, Doc: doc, Score: m.Best()}
+			if cut != nil && order(h, *cut) > 0 {
+				continue
+			}
+			h.Rows = slices.Clone(m.Rows())
+			best = append(best, h)
+			if len(best) >= 2*k+16 {
+				slices.SortFunc(best, order)
+				best = best[:k]
+				last := best[k-1]
+				cut = &last
+			}
+		}
+		if err := m.Err(); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(best, order)
+	best = best[:min(k, len(best))]
+	for i := range best {
+		h := &best[i]
+		slices.SortStableFunc(h.Rows, func(a, b score.Passage) int { return cmp.Compare(b.Score, a.Score) })
+		if len(best) < k {
+			continue
+		}
+		last := &best[k-1]
+		keep := 0
+		for keep < len(h.Rows) && h.Rows[keep].Score > last.Score {
+			keep++
+		}
+		switch place := cmp.Or(cmp.Compare(h.Leaf, last.Leaf), cmp.Compare(h.Doc, last.Doc)); {
+		case place == 0:
+			keep++
+		case place < 0:
+			for keep < len(h.Rows) && h.Rows[keep].Score == last.Score {
+				keep++
+			}
+		}
+		h.Rows = h.Rows[:keep]
+	}
+	return best, nil
+}
