@@ -124,6 +124,8 @@ func (c *checker) node(n Node, depth int) error {
 		}
 	case *All:
 		missing = n == nil
+	case *Given:
+		missing = n == nil
 	case *Boost:
 		if missing = n == nil; missing {
 			break

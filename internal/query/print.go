@@ -11,6 +11,8 @@ func (n *Term) String() string { return fieldPrefix(n.Field) + escapeWord(n.Text
 func (n *Prefix) String() string {
 	return fieldPrefix(n.Field) + escapeWord(n.Text, n.Field != "") + "*"
 }
+func (n *Given) String() string { return "given(" + strconv.Itoa(n.List) + ")" }
+
 func (n *Exists) String() string { return "_exists_:" + escapeWord(n.Field, false) }
 func (*All) String() string      { return "*" }
 

@@ -59,6 +59,10 @@ type (
 	// Filter and MustNot add nothing.
 	Bool struct{ Must, Should, MustNot, Filter []Node }
 
+	// Given matches documents that whoever runs the query found in another way, with the scores that they got there: list List of those
+	// that go with the request. No front makes one, and none can be sent.
+	Given struct{ List int }
+
 	// Boost multiplies the score of Query, by any finite factor.
 	Boost struct {
 		Query  Node
@@ -82,3 +86,4 @@ func (*Exists) node() {}
 func (*All) node()    {}
 func (*Bool) node()   {}
 func (*Boost) node()  {}
+func (*Given) node()  {}

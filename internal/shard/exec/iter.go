@@ -102,6 +102,8 @@ func (s *searcher) bare(l Leaf, li int, n *node) (iterator, error) {
 		return s.phraseIter(l, li, n)
 	case kindPrefix:
 		return s.prefixIter(l, li, n)
+	case kindGiven:
+		return s.givenIter(li, n), nil
 	case kindExists:
 		if has := l.Present(n.field); has != nil {
 			return &filterIter{s: s, n: l.NumDocs(), has: has, live: s.live}, nil
@@ -189,6 +191,36 @@ func (f *filterIter) seek(target uint32) uint32 {
 }
 func (f *filterIter) score() float32 { return 1 }
 func (f *filterIter) cost() int      { return int(f.n) }
+
+// givenIter walks a list of documents with scores.
+type givenIter struct {
+	docs   []uint32
+	scores []float32
+	i      int
+}
+
+func (s *searcher) givenIter(li int, n *node) iterator {
+	g := s.req.Given[n.given]
+	if li >= len(g) || len(g[li].Docs) == 0 {
+		return nil
+	}
+	return &givenIter{docs: g[li].Docs, scores: g[li].Scores}
+}
+
+func (g *givenIter) seek(target uint32) uint32 {
+	// Most moves are short: the reach doubles until it is behind the target.
+	lo, hi := g.i, g.i
+	for step := 1; hi < len(g.docs) && g.docs[hi] < target; step *= 2 {
+		lo, hi = hi+1, hi+step
+	}
+	i, _ := slices.BinarySearch(g.docs[lo:min(hi, len(g.docs))], target)
+	if g.i = lo + i; g.i == len(g.docs) {
+		return noDoc
+	}
+	return g.docs[g.i]
+}
+func (g *givenIter) score() float32 { return g.scores[g.i] }
+func (g *givenIter) cost() int      { return len(g.docs) }
 
 // boolIter matches where every required part does and no prohibited one.
 type boolIter struct {

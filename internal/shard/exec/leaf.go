@@ -115,6 +115,11 @@ type Request struct {
 	// Exhaustive turns pruning off: every match is scored. The answer is the same.
 	Exhaustive bool
 
+	// Given are the documents and scores of the query.Given nodes of the query.
+	Given []Given
+	// ByPlace orders equals by leaf and document number, not by id. It takes neither Sort nor After.
+	ByPlace bool
+
 	// Filters narrow the answer and its total to the documents that each of them finds; they change no score and no statistics.
 	Filters []query.Node
 	// Cache keeps the documents of filters that recur; nil evaluates every filter each time.
@@ -132,6 +137,15 @@ type Request struct {
 	NoScores bool
 	// Trace, where not nil, receives how each leaf was searched.
 	Trace *Trace
+}
+
+// Given lists documents with scores: of each leaf, in the order of the leaves. A leaf that has none may be left out at the end.
+type Given []GivenLeaf
+
+// GivenLeaf lists documents of one leaf, ascending, and the score of each. Dead ones are passed over.
+type GivenLeaf struct {
+	Docs   []uint32
+	Scores []float32
 }
 
 // Hit is one document of an answer.

@@ -64,6 +64,7 @@ const (
 	kindNumTerms
 	kindStrTerms
 	kindExists
+	kindGiven
 )
 
 // node is a query with its text analysed and its fields resolved.
@@ -76,13 +77,14 @@ type node struct {
 
 	src query.Node // what it was made of, for explanations
 
-	slot int   // kindTerm: number of the scoring leaf in order of summation
-	term int   // kindTerm: index into searcher.terms
-	list []int // kindPhrase: terms of the phrase in order; kindPrefix: the expansions that score, ascending
-	offs []uint32
-	slop uint32
-	text string   // kindPrefix: the normalised prefix
-	rest [][]byte // kindPrefix: expansions that match without a score
+	slot  int   // kindTerm: number of the scoring leaf in order of summation
+	term  int   // kindTerm: index into searcher.terms
+	given int   // kindGiven: its place in the request
+	list  []int // kindPhrase: terms of the phrase in order; kindPrefix: the expansions that score, ascending
+	offs  []uint32
+	slop  uint32
+	text  string   // kindPrefix: the normalised prefix
+	rest  [][]byte // kindPrefix: expansions that match without a score
 
 	rep float32 // kindTerm of a match: how often the token stands in the query text; 1 elsewhere
 
@@ -192,6 +194,11 @@ func (s *searcher) planNode(q query.Node) (*node, error) {
 			return nil, err
 		}
 		return s.node(node{kind: kindExists, field: f}), nil
+	case *query.Given:
+		if q.List < 0 || q.List >= len(s.req.Given) {
+			return nil, fmt.Errorf("plan query: list %d is not among the %d that are given", q.List, len(s.req.Given))
+		}
+		return s.node(node{kind: kindGiven, given: q.List}), nil
 	case *query.Range:
 		return s.rangeNode(q)
 	case *query.Terms:

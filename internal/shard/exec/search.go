@@ -256,6 +256,9 @@ func Search(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers
 	if err := s.ended(); err != nil {
 		return nil, err
 	}
+	if req.ByPlace && (len(req.Sort) > 0 || req.After != nil) {
+		return nil, errors.New("search: the order by place takes neither keys nor a place to go on from")
+	}
 	so, err := s.readOrder()
 	if err != nil {
 		return nil, err
@@ -327,6 +330,7 @@ func (s *searcher) ranked(sh *shape, res *Result) error {
 	s.slack = 1 + float32(s.slots+8)*0x1p-23
 	k := s.window()
 	s.top.reset(k, leaves, &s.work)
+	s.top.byPlace = req.ByPlace
 	if req.After != nil {
 		s.top.after = &afterScore{score: req.After.Values[0].Score, key: []byte(req.After.Key), leaf: -1}
 	}

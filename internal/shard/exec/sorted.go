@@ -218,7 +218,7 @@ func (so *sorter) checkAfter() error {
 // constantOrder is the order by score of a query that gives every match the same score, or nil: only the id decides, and no document
 // has to be scored to find the first.
 func (s *searcher) constantOrder(root *node) *sorter {
-	if s.req.Exhaustive || s.req.Limit == 0 {
+	if s.req.Exhaustive || s.req.Limit == 0 || s.req.ByPlace {
 		return nil
 	}
 	switch root.kind {

@@ -26,6 +26,8 @@ type topk struct {
 	leaves []Leaf
 	ka, kb []byte
 
+	byPlace bool // equals stand by leaf and document number
+
 	offered uint64
 	work    *int        // of the search
 	after   *afterScore // documents up to this place are not wanted; nil: all are
@@ -83,7 +85,10 @@ func (t *topk) worse(a, b entry) bool {
 	if a.score != b.score {
 		return a.score < b.score
 	}
-	if a.leaf == b.leaf && t.leaves[a.leaf].KeyOrdered() {
+	if t.byPlace && a.leaf != b.leaf {
+		return a.leaf > b.leaf
+	}
+	if a.leaf == b.leaf && (t.byPlace || t.leaves[a.leaf].KeyOrdered()) {
 		return a.doc > b.doc
 	}
 	t.ka = t.leaves[a.leaf].Key(a.doc, t.ka[:0])
