@@ -167,6 +167,9 @@ type timedReader struct {
 	over bool // no deadline is set any more; under mu
 }
 
+// past is a deadline that ends a read at once, whatever the calendar says: with one before 1970 the beginning of 1970 is still to come.
+var past = time.Time{}.Add(1)
+
 // interrupt makes a read under way fail, and all that follow.
 func (t *timedReader) interrupt() {
 	t.mu.Lock()
@@ -175,7 +178,7 @@ func (t *timedReader) interrupt() {
 		return
 	}
 	t.call.cut.Store(true) // the read may meet the end of the body all the same
-	if err := t.call.conn.SetReadDeadline(time.Unix(1, 0)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := t.call.conn.SetReadDeadline(past); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		t.call.s.log.Debug("interrupt body", "error", err)
 	}
 }

@@ -2,9 +2,12 @@ package front
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -60,3 +63,27 @@ func (d *deadlines) SetReadDeadline(at time.Time) error {
 }
 
 func (d *deadlines) SetWriteDeadline(time.Time) error { return nil }
+
+// A server whose calendar is before 1970 waited for its clients to send something before it answered them.
+func TestADeadlineInThePastIsSoForEveryCalendar(t *testing.T) {
+	if past.IsZero() || !past.Before(time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC)) {
+		t.Errorf("it is %v", past)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(past); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a read gives %d, %v", n, err)
+	}
+	if err := errors.Join(c.Close(), l.Close()); err != nil {
+		t.Error(err)
+	}
+}

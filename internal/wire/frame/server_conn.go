@@ -22,8 +22,8 @@ const (
 	lastWait = 100 * time.Millisecond
 )
 
-// past is a deadline that ends a read at once.
-var past = time.Unix(1, 0)
+// past is a deadline that ends a read at once, whatever the calendar says: with one before 1970 the beginning of 1970 is still to come.
+var past = time.Time{}.Add(1)
 
 // The states of a connection. The goroutine that moves it from idle decides what becomes of it.
 const (

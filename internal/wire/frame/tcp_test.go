@@ -6,6 +6,7 @@ import (
 	"io"
 	"iter"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -263,4 +264,28 @@ func echoBytes(t testing.TB) string {
 			}
 		}
 	})
+}
+
+// A server whose calendar is before 1970 waited for its clients to send something before it answered them.
+func TestADeadlineInThePastIsSoForEveryCalendar(t *testing.T) {
+	if past.IsZero() || !past.Before(time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC)) {
+		t.Errorf("it is %v", past)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(past); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a read gives %d, %v", n, err)
+	}
+	if err := errors.Join(c.Close(), l.Close()); err != nil {
+		t.Error(err)
+	}
 }
