@@ -87,6 +87,9 @@ func printTopology(io *IO, t *client.Topology) error {
 			if m.Behind {
 				state += ", behind"
 			}
+			if n := m.Refuses.Documents; n > 0 {
+				state += fmt.Sprintf(", refuses %s", counted(int64(n), "document", "documents"))
+			}
 			fmt.Fprintf(&b, "  %-7s  %s  %s  epoch %d  %s\n", role, m.Address, state, m.Epoch, m.Node)
 		}
 	}

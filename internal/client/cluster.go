@@ -32,6 +32,10 @@ type Member struct {
 	Epoch   uint64 `json:"epoch"`  // of the shard map that it has been given
 	Behind  bool   `json:"behind"` // it has missed writes
 	Reason  string `json:"reason"` // why it is not ready
+	// Refuses is what it does not take of the writes that it missed.
+	Refuses struct {
+		Documents int `json:"documents"`
+	} `json:"refuses"`
 }
 
 // Job is work that a cluster does in the background.

@@ -333,6 +333,7 @@ func (c *Coordinator) resolveMetrics() {
 		}
 	}
 	m.GaugeFunc("weft_cluster_hints_pending", "Writes that are kept for members that missed them.", pending(func(p *hints.MemberPending) float64 { return float64(p.Count) }))
+	m.GaugeFunc("weft_cluster_hints_aside", "Documents that members refuse and that others of their group have.", pending(func(p *hints.MemberPending) float64 { return float64(p.Refused) }))
 	m.GaugeFunc("weft_cluster_hints_overflowed", "Members that missed more writes than are kept, and have to be compared.", pending(func(p *hints.MemberPending) float64 {
 		if p.Overflowed {
 			return 1
@@ -345,6 +346,10 @@ func (c *Coordinator) resolveMetrics() {
 func (c *Coordinator) reportHints(member string, err error) {
 	if _, torn := errors.AsType[*hints.TailError](err); torn {
 		c.log.Info("cut the torn end of the writes that a member missed", "member", member, "error", err)
+		return
+	}
+	if errors.Is(err, hints.ErrRefused) {
+		c.log.Warn("a member refuses more documents than can be put aside: it will be compared as a whole until it takes them", "member", member, "limit", hints.MaxAside)
 		return
 	}
 	c.log.Warn("a member has missed more writes than are kept: it will be compared as a whole", "member", member, "error", err)

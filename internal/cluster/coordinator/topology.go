@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/cluster/members"
@@ -154,6 +155,38 @@ type memberReply struct {
 	Epoch   uint64 `json:"epoch"`            // of the shard map that it keeps
 	Behind  bool   `json:"behind,omitempty"` // it may lack documents: it has missed writes, or is to be compared first
 	Reason  string `json:"reason,omitempty"`
+	// Refuses is what it does not take of the writes that it missed; nil: nothing, as far as it is known here.
+	Refuses *refusedReply `json:"refuses,omitempty"`
+}
+
+// shownRefused is how many documents that a member refuses are named.
+const shownRefused = 10
+
+type refusedReply struct {
+	Documents int               `json:"documents"`
+	First     []refusedDocument `json:"first"` // the oldest, at most shownRefused
+}
+
+type refusedDocument struct {
+	Index string    `json:"index"`
+	ID    string    `json:"id"`
+	Since time.Time `json:"since"`
+}
+
+// refused describes what a member refuses; nil: nothing that is known here.
+func (c *Coordinator) refused(addr string) *refusedReply {
+	if c.hints == nil {
+		return nil
+	}
+	list := c.hints.Aside(addr)
+	if len(list) == 0 {
+		return nil
+	}
+	out := &refusedReply{Documents: len(list)}
+	for _, r := range list[:min(len(list), shownRefused)] {
+		out.First = append(out.First, refusedDocument{r.Index, r.ID, r.Since.UTC()})
+	}
+	return out
 }
 
 func (c *Coordinator) topology(call *front.Call) *api.Problem {
@@ -174,7 +207,7 @@ func (c *Coordinator) showTopology(call *front.Call, s *members.State) *api.Prob
 		_, visible := s.View(i)
 		g := groupReply{Shard: i, Visible: visible}
 		for _, a := range list {
-			m := memberReply{Address: a.Addr, Ready: a.Err == nil, Behind: c.behind(a.Addr)}
+			m := memberReply{Address: a.Addr, Ready: a.Err == nil, Behind: c.behind(a.Addr), Refuses: c.refused(a.Addr)}
 			switch {
 			case a.Err != nil:
 				m.Reason = string(c.problem(call.Context(), a.Err).Code)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/hints"
 	"github.com/weft-search/weft/internal/cluster/members"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/topology/placement"
@@ -52,8 +53,8 @@ type work struct {
 	mu        sync.Mutex
 	uncertain bool              // a write may be under way yet at a member that has not confirmed it
 	schemas   map[schemaAt]bool // who has been given whose schema
-	// refused are documents that a member does not take for a reason of their own, by id.
-	refused map[string]error
+	// refused are documents that a member does not take for a reason of their own.
+	refused map[hints.Entry]error
 	tally   tally
 }
 
@@ -66,7 +67,7 @@ type tally struct {
 type schemaAt struct{ index, from, to string }
 
 func (r *Runner) work(st *members.State) *work {
-	return &work{r: r, st: st, schemas: map[schemaAt]bool{}, refused: map[string]error{}}
+	return &work{r: r, st: st, schemas: map[schemaAt]bool{}, refused: map[hints.Entry]error{}}
 }
 
 func (w *work) view(owned ...placement.Share) leaf.View {
@@ -182,7 +183,13 @@ func (w *work) export(ctx context.Context, index string, m *members.Member, ids 
 	return docs, read, nil
 }
 
-// sync gives a member items. Which of them were applied is for who compares afterwards.
+// tooLarge tells whether a member does not even look into a call, for what it carries is too long for it.
+func tooLarge(err error) bool {
+	return hasCode(err, api.BodyTooLarge) || hasCode(err, api.DocumentTooLarge)
+}
+
+// sync gives a member items. Which of them were applied is for who compares afterwards. Items that are too much for one call are given in parts,
+// so that a document that is too long by itself keeps nothing from the others.
 func (w *work) sync(ctx context.Context, index string, m *members.Member, items []leaf.SyncItem) error {
 	if len(items) == 0 {
 		return nil
@@ -197,9 +204,19 @@ func (w *work) sync(ctx context.Context, index string, m *members.Member, items 
 	reply, err := ask(ctx, m, "Sync", briefTime, func(r *leaf.SyncReply) *leaf.Meta { return &r.Meta }, func(ctx context.Context) (*leaf.SyncReply, error) {
 		return m.Leaf.Sync(ctx, &leaf.SyncRequest{Index: index, View: w.view(), Items: items})
 	})
+	if tooLarge(err) && len(items) > 1 {
+		half := len(items) / 2
+		if err := w.sync(ctx, index, m, items[:half]); err != nil {
+			return err
+		}
+		return w.sync(ctx, index, m, items[half:])
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
+	case tooLarge(err):
+		w.refused[hints.Entry{Index: index, ID: items[0].ID}] = err
+		return nil
 	case hasCode(err, api.IndexNotFound):
 		w.forgetLocked(index, m.Addr)
 		return nil
@@ -212,13 +229,13 @@ func (w *work) sync(ctx context.Context, index string, m *members.Member, items 
 		case i < len(reply.Problems) && reply.Problems[i] != nil:
 			// It may lack fields: it is given the schema again before the next try.
 			w.forgetLocked(index, m.Addr)
-			w.refused[items[i].ID] = &memberError{m.Addr, "Sync", reply.Problems[i]}
+			w.refused[hints.Entry{Index: index, ID: items[i].ID}] = &memberError{m.Addr, "Sync", reply.Problems[i]}
 		case i >= len(reply.Applied) || !reply.Applied[i]:
 		case items[i].Body == nil:
 			w.tally.removed++
 			w.r.count.removed.Add(1)
 		default:
-			delete(w.refused, items[i].ID)
+			delete(w.refused, hints.Entry{Index: index, ID: items[i].ID})
 			w.tally.copied++
 			w.r.count.copied.Add(1)
 		}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/hints"
 	"github.com/weft-search/weft/internal/cluster/members"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/topology/shardmap"
@@ -95,9 +96,9 @@ func (j *running) cleanMember(ctx context.Context, w *work, index string, group,
 			if err != nil {
 				return 0, err
 			}
-			refused, why := w.refusedFor(left)
+			refused, why := w.refusedFor(index, left)
 			if len(left) > refused || refused > 0 && !adopt {
-				return 0, j.stuck(w, left)
+				return 0, j.stuck(w, index, left)
 			}
 			j.note(func(p *progress) {
 				p.Error = ""
@@ -131,11 +132,11 @@ func (j *running) cleanMember(ctx context.Context, w *work, index string, group,
 }
 
 // stuck is the error of documents that could not be put in order.
-func (j *running) stuck(w *work, left []string) error {
+func (j *running) stuck(w *work, index string, left []string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range left {
-		if err := w.refused[id]; err != nil {
+		if err := w.refused[hints.Entry{Index: index, ID: id}]; err != nil {
 			return fmt.Errorf("%d documents stay where they are: %w", len(left), err)
 		}
 	}
@@ -232,10 +233,16 @@ func (w *work) resolveTo(ctx context.Context, index string, at, owner *members.G
 			return nil, err
 		}
 		if len(uneven) > 0 {
-			truth := w.truth(owner.Ordinal)
-			others := slices.DeleteFunc(slices.Clone(owner.Members), func(m *members.Member) bool { return m == truth })
-			if _, err := w.equalize(ctx, index, truth, others, uneven, seen); err != nil {
-				return nil, err
+			by := map[*members.Member][]string{} // who is right may be another one where a member refuses a document
+			for _, id := range uneven {
+				truth := w.r.truthOf(owner, hints.Entry{Index: index, ID: id})
+				by[truth] = append(by[truth], id)
+			}
+			for truth, ids := range by {
+				others := slices.DeleteFunc(slices.Clone(owner.Members), func(m *members.Member) bool { return m == truth })
+				if _, err := w.equalize(ctx, index, truth, others, ids, seen); err != nil {
+					return nil, err
+				}
 			}
 		}
 		for k, docs := range homeless {

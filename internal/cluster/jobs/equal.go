@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/hints"
 	"github.com/weft-search/weft/internal/cluster/members"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/topology/placement"
@@ -20,6 +21,9 @@ import (
 const (
 	// equalRounds bounds how often members are compared and made equal for a batch. Others may be writing the same documents.
 	equalRounds = 10
+	// enoughRefusals is how often a member refuses a document, for a reason that will stay, before it is not given it again for a batch. Between
+	// the first two it is given the schema.
+	enoughRefusals = 2
 	// secondLook is the wait before something that readers may see is overwritten or deleted: a write that is on its way to all
 	// members has reached them by then.
 	secondLook = 50 * time.Millisecond
@@ -59,7 +63,9 @@ func (w *work) equalize(ctx context.Context, index string, ref *members.Member, 
 
 func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Member, to []*members.Member, ids []string, how manner) ([]string, error) {
 	all := append([]*members.Member{ref}, to...)
-	pending := ids
+	pending := slices.Clone(ids)
+	var out []string // those that are given up: the reference refuses them, or a member does
+	no := map[string]int{}
 	var before map[string]differing
 	for round := range equalRounds {
 		if round > 1 {
@@ -88,7 +94,7 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 			}
 		}
 		if len(todo) == 0 {
-			return nil, nil
+			return out, nil
 		}
 		pending = make([]string, len(todo))
 		for i := range todo {
@@ -136,11 +142,39 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 				return nil, err
 			}
 		}
+		if !w.asAsked {
+			// What the reference refuses others may have in a later state. This comes last: what is put aside was kept for it before.
+			todo = slices.DeleteFunc(todo, func(d differing) bool {
+				if !w.r.refuses(ref.Addr, hints.Entry{Index: index, ID: d.id}) || w.refills(to, []differing{d}) {
+					return false
+				}
+				out = append(out, d.id)
+				return true
+			})
+		}
 		if err := w.give(ctx, index, ref, to, todo); err != nil {
 			return nil, err
 		}
+		for i := range todo {
+			id := todo[i].id
+			if n, _ := w.refusedFor(index, []string{id}); n > 0 {
+				if no[id]++; no[id] == enoughRefusals {
+					out = append(out, id)
+				}
+			}
+		}
+		if len(out) > 0 {
+			gone := make(map[string]bool, len(out))
+			for _, id := range out {
+				gone[id] = true
+			}
+			pending = slices.DeleteFunc(pending, func(id string) bool { return gone[id] })
+		}
+		if len(pending) == 0 {
+			return out, nil
+		}
 	}
-	return pending, nil
+	return append(out, pending...), nil
 }
 
 // refills tells whether all that is to be done is to give members what they may have lost.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/weft-search/weft/internal/cluster/hints"
 	"github.com/weft-search/weft/internal/cluster/members"
 	"github.com/weft-search/weft/internal/store"
 )
@@ -21,9 +22,10 @@ import (
 // it. Whoever compares that member with the others has to know, or takes its state for a later one. So coordinators with a store tell each
 // other for which members they keep something, in one object that is changed by compare and swap:
 //
-//	{"format":1,"rev":7,"coordinators":[{"id":"k3xq…","beat":4,"members":["a:1","b:1"]},{"id":"p7ad…","beat":1,"members":[],"all":true}]}
+//	{"format":1,"rev":7,"coordinators":[{"id":"k3xq…","beat":4,"members":["a:1","b:1"],"refuse":["b:1"]},{"id":"p7ad…","beat":1,"members":[],"all":true}]}
 //
-// where ids are those of the folders in which it is kept (hints.Queue.ID), which outlive a process, members are sorted, and all stands for more members than are listed. A coordinator is in it while it keeps something, the one that
+// where ids are those of the folders in which it is kept (hints.Queue.ID), which outlive a process, members are sorted, and all stands for more members than are listed. Those in refuse, where it is there, lack only documents that they refuse: nothing else is to
+// come to them. A coordinator is in it while it keeps something, the one that
 // was written last at the end. It counts its beat up when that changes, and now and then without: clocks of two machines are never
 // compared. One whose beat stays the same for long is gone, and is not heeded any more.
 
@@ -35,6 +37,7 @@ const (
 	maxMissedBook      = 1 << 20 // bytes
 	maxMissedWriters   = 64      // coordinators in it; beyond, the one that was written first is left out
 	maxMissedMembers   = 64      // of one coordinator; beyond, it is all
+	maxMissedRefuse    = 16      // of these, that lack only what they refuse; others seem to lack more
 	missedSwapAttempts = 8
 
 	missedTick   = 250 * time.Millisecond // between two looks at what is kept here
@@ -74,6 +77,7 @@ type missedBy struct {
 	Beat    uint64   `json:"beat"`
 	Members []string `json:"members"`
 	All     bool     `json:"all,omitzero"`
+	Refuse  []string `json:"refuse,omitempty"` // those of Members that lack only what they refuse
 }
 
 // witness is what another coordinator was last heard to tell, and since when.
@@ -94,6 +98,9 @@ type witnesses struct {
 	last map[string]time.Time // by member: when it was last heard that something is kept for it
 	all  time.Time            // when that was last heard of all
 }
+
+// keeps tells whether there is more for a member than what it refuses.
+func (w *witness) keeps(addr string) bool { return w.has(addr) && !slices.Contains(w.Refuse, addr) }
 
 // heard takes what a look at the object has seen that began at a moment, unless one that began later was taken: that knows more.
 func (ws *witnesses) heard(began time.Time, b *missedBook, own string) {
@@ -153,12 +160,22 @@ func (ws *witnesses) age() time.Duration {
 	return time.Since(ws.at)
 }
 
-// keeps tells whether any of them keeps something for a member.
+// keeps tells whether any of them keeps something for a member that is to be given to it yet.
 func (ws *witnesses) keeps(addr string) bool {
+	return ws.any(func(w *witness) bool { return w.keeps(addr) })
+}
+
+// refused tells whether any of them has put documents aside that a member refuses.
+func (ws *witnesses) refused(addr string) bool {
+	return ws.any(func(w *witness) bool { return slices.Contains(w.Refuse, addr) })
+}
+
+// any tells whether there is one that is not gone and of which fn holds.
+func (ws *witnesses) any(fn func(w *witness) bool) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, w := range ws.of {
-		if !w.gone() && w.has(addr) {
+		if !w.gone() && fn(w) {
 			return true
 		}
 	}
@@ -250,19 +267,27 @@ func (r *Runner) missedBy(ctx context.Context, addr string, at time.Time) error 
 			return err
 		}
 	}
-	if slices.Contains(r.kept(), addr) || r.others.keeps(addr) {
+	if r.awaits(addr) || r.others.keeps(addr) || r.others.refused(addr) {
 		return errBehind
 	}
 	return nil
 }
 
-// tell writes down for which members something is kept here.
-func (r *Runner) tell(ctx context.Context, kept []string, beat uint64) error {
+// awaits tells whether something is kept here for a member that is to be given to it yet, as of now.
+func (r *Runner) awaits(addr string) bool {
+	if r.o.Hints == nil {
+		return false
+	}
+	return slices.ContainsFunc(r.o.Hints.Pending(), func(p hints.MemberPending) bool { return p.Member == addr && p.Short() })
+}
+
+// tell writes down for which members something is kept here, and of which of them that is only what they refuse.
+func (r *Runner) tell(ctx context.Context, kept, refuse []string, beat uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, storeCallTime)
 	defer cancel()
-	by := &missedBy{ID: r.witnessID(), Beat: beat, Members: kept}
+	by := &missedBy{ID: r.witnessID(), Beat: beat, Members: kept, Refuse: refuse}
 	if len(kept) > maxMissedMembers {
-		by.Members, by.All = []string{}, true
+		by.Members, by.Refuse, by.All = []string{}, nil, true
 	}
 	for range missedSwapAttempts {
 		began := time.Now()
@@ -309,9 +334,23 @@ func (r *Runner) kept() []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
+// refusing are those of kept that lack only what they refuse, at most maxMissedRefuse.
+func (r *Runner) refusing(kept []string) []string {
+	if r.o.Hints == nil {
+		return nil
+	}
+	var out []string
+	for _, p := range r.o.Hints.Pending() {
+		if len(out) < maxMissedRefuse && !p.Short() && slices.Contains(kept, p.Member) {
+			out = append(out, p.Member)
+		}
+	}
+	return out
+}
+
 // tellLoop tells others for which members something is kept here, and hears for which they do.
 func (r *Runner) tellLoop() {
-	var told []string
+	var told, refused []string
 	var wrote, tried, asked time.Time
 	// Beats go on from nowhere that a process before may have been at, or nobody would hear the first.
 	beat := rand.Uint64N(1 << 32)
@@ -337,12 +376,13 @@ func (r *Runner) tellLoop() {
 		}
 		now := time.Now()
 		kept := r.behind.caught(r.kept(), now.Add(-missedSettle))
-		news := fresh || !slices.Equal(kept, told) || len(kept) > 0 && now.Sub(wrote) >= missedRenew
+		refuse := slices.DeleteFunc(r.refusing(kept), func(addr string) bool { return r.behind.caughtUp(addr, now.Add(-missedSettle)) })
+		news := fresh || !slices.Equal(kept, told) || !slices.Equal(refuse, refused) || len(kept) > 0 && now.Sub(wrote) >= missedRenew
 		if news && (failing == "" || now.Sub(tried) >= missedSettle) {
 			tried = now
 			beat++
-			if report(r.tell(r.ctx, kept, beat)) {
-				told, wrote, fresh = kept, now, false
+			if report(r.tell(r.ctx, kept, refuse, beat)) {
+				told, refused, wrote, fresh = kept, refuse, now, false
 			}
 		}
 		every := missedHeed
@@ -367,6 +407,7 @@ func (r *Runner) working() bool {
 const (
 	none     = iota
 	lately   // it had missed something a moment ago
+	refuses  // it lacks documents that it refuses, and nothing else as far as it is known
 	ofOthers // another coordinator keeps something for it
 	own      // something is kept for it here, or it may have lost its documents
 )
@@ -378,6 +419,8 @@ func (r *Runner) doubts(addr string) int {
 		return own
 	case r.others.keeps(addr):
 		return ofOthers
+	case r.Behind(addr), r.others.refused(addr):
+		return refuses
 	case r.missedSince(addr, time.Now().Add(-missedLately)):
 		return lately
 	}

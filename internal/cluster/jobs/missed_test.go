@@ -27,11 +27,17 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of the current formats anew")
 
-// TestMissedGolden pins format 1.
+// TestMissedGolden pins format 1, without and with members that lack only what they refuse.
 func TestMissedGolden(t *testing.T) {
-	name := filepath.Join("testdata", "missed_v1.json")
+	for file, refuse := range map[string][]string{"missed_v1.json": nil, "missed_v1_refuse.json": {"b:1"}} {
+		missedGolden(t, filepath.Join("testdata", file), refuse)
+	}
+}
+
+func missedGolden(t *testing.T, name string, refuse []string) {
+	t.Helper()
 	b := &missedBook{Format: missedFormat, Rev: 6}
-	b.put(&missedBy{ID: "k3xq", Beat: 4, Members: []string{"a:1", "b:1"}}, func(string) bool { return false })
+	b.put(&missedBy{ID: "k3xq", Beat: 4, Members: []string{"a:1", "b:1"}, Refuse: refuse}, func(string) bool { return false })
 	b.Coordinators = append(b.Coordinators, &missedBy{ID: "p7ad", Beat: 1, Members: []string{}, All: true})
 	got, err := b.encode()
 	if err != nil {
@@ -65,7 +71,7 @@ func TestMissedIsBounded(t *testing.T) {
 		long[i] = strings.Repeat("x", 158) + fmt.Sprintf("%02d", i)
 	}
 	for i := range 2 * maxMissedWriters {
-		b.put(&missedBy{ID: fmt.Sprintf("%026d", i), Beat: 1 << 60, Members: long}, func(id string) bool { return strings.HasSuffix(id, "99") })
+		b.put(&missedBy{ID: fmt.Sprintf("%026d", i), Beat: 1 << 60, Members: long, Refuse: long[:maxMissedRefuse]}, func(id string) bool { return strings.HasSuffix(id, "99") })
 	}
 	raw, err := b.encode()
 	if err != nil || len(raw) > maxMissedBook || len(b.Coordinators) != maxMissedWriters {

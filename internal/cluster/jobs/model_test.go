@@ -65,6 +65,7 @@ type model struct {
 	calls   map[string]int
 	deepest int             // depth of a digest
 	refuse  map[string]bool // ids that it does not take
+	longest int             // bytes of a document in a Sync, beyond which it refuses the call; 0: no limit
 	late    sync.WaitGroup
 }
 
@@ -491,6 +492,9 @@ func (c *connection) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.Syn
 			return nil, noIndex(req.Index)
 		}
 		n := len(req.Items)
+		if m.longest > 0 && slices.ContainsFunc(req.Items, func(it leaf.SyncItem) bool { return len(it.Body) > m.longest }) {
+			return nil, api.NewProblem(api.BodyTooLarge, "it is too long")
+		}
 		reply := &leaf.SyncReply{Applied: make([]bool, n), Sums: make([]leaf.Sum, n)}
 		for i, it := range req.Items {
 			var have leaf.Sum

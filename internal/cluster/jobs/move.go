@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/hints"
 	"github.com/weft-search/weft/internal/cluster/members"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/topology/placement"
@@ -259,6 +260,9 @@ func (j *running) sweep(ctx context.Context, st *members.State) error {
 	if err := j.heedAll(ctx, st); err != nil {
 		return err
 	}
+	if err := j.r.oneSided(st.Groups); err != nil {
+		return err
+	}
 	if err := w.mend(ctx); err != nil {
 		return err
 	}
@@ -423,7 +427,8 @@ func (j *running) sources(ctx context.Context, w *work) ([]*members.Member, erro
 	if err := j.r.heed(ctx); err != nil {
 		return nil, err
 	}
-	if err := j.elsewhere(w.st.Groups[:w.st.Map.Placed]); err != nil {
+	groups := w.st.Groups[:w.st.Map.Placed]
+	if err := errors.Join(j.elsewhere(groups), j.r.oneSided(groups)); err != nil {
 		return nil, err
 	}
 	return w.truths(w.st.Map.Placed), nil
@@ -624,7 +629,7 @@ func (j *running) verifyPair(ctx context.Context, w *work, index string, from *m
 			return err
 		}
 		if len(left) > 0 {
-			return j.unequal(w, left)
+			return j.unequal(w, index, left)
 		}
 		if c.ranges == 0 {
 			return nil
@@ -634,11 +639,11 @@ func (j *running) verifyPair(ctx context.Context, w *work, index string, from *m
 }
 
 // refusedFor counts those of some documents that a member does not take for a reason that will stay, and returns one such.
-func (w *work) refusedFor(ids []string) (n int, why error) {
+func (w *work) refusedFor(index string, ids []string) (n int, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range ids {
-		if err := w.refused[id]; never(err) {
+		if err := w.refused[hints.Entry{Index: index, ID: id}]; never(err) {
 			n++
 			why = fmt.Errorf("%q: %w", api.Clip(id), err)
 		}
@@ -654,8 +659,8 @@ func never(err error) bool {
 
 // unequal is the error of documents that could not be made equal. Where a member does not take one for a reason that will stay, the move
 // is given up.
-func (j *running) unequal(w *work, left []string) error {
-	refused, why := w.refusedFor(left)
+func (j *running) unequal(w *work, index string, left []string) error {
+	refused, why := w.refusedFor(index, left)
 	if refused == 0 {
 		return errUnequal
 	}
@@ -674,7 +679,7 @@ func (j *running) switching(ctx context.Context, st *members.State) error {
 	if err != nil {
 		return err
 	}
-	// While the old owners have the writes that a new one has missed, they can be had from there. What it does not take it never will.
+	// While the old owners have the writes that a new one has missed, they can be had from there. What it does not take it never will, and is aside.
 	if err := j.r.replayAll(ctx, st); err != nil && !never(err) {
 		return err
 	}

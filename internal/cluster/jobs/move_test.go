@@ -185,8 +185,8 @@ func TestComparedBeforeCutover(t *testing.T) {
 		}
 		var met atomic.Bool
 		f.at(addr(0, 0)).setBefore(func(_ context.Context, call string) {
-			if call != "Digest" || f.at(addr(2, 0)).called("Sync") == 0 || !met.CompareAndSwap(false, true) {
-				return // of what is compared the roots are asked for first
+			if call != "Indexes" || f.at(addr(2, 0)).called("Sync") == 0 || !met.CompareAndSwap(false, true) {
+				return // all are asked for their indexes before they are compared
 			}
 			f.at(addr(2, 0)).put("default", doc(ghost, 1))
 			f.at(addr(2, 1)).remove("default", moved[0])

@@ -1,9 +1,11 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/hints"
 	"github.com/weft-search/weft/internal/cluster/members"
 )
 
@@ -153,13 +156,13 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 		}
 	} else {
 		for _, m := range group.Members[1:] {
-			left := 0
+			var left []hints.Entry
 			err := tried(ctx, func() (err error) {
 				left, err = w.repairMember(ctx, own, primary, m, seen)
 				return err
 			})
-			deferred += uint64(left)
-			if err == nil && left == 0 {
+			deferred += uint64(len(left))
+			if err == nil && len(left) == 0 {
 				j.r.trust(m.Addr)
 			}
 			if err != nil {
@@ -169,6 +172,7 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 			}
 		}
 	}
+	j.r.lookAgain()
 	if len(out.Failed) == 0 {
 		j.r.trust(primary.Addr) // it is what was asked for that the others are as it is
 	}
@@ -219,29 +223,38 @@ func (w *work) groupOf(primary *members.Member) int {
 	return slices.IndexFunc(w.st.Groups, func(g *members.Group) bool { return g.Members[0] == primary })
 }
 
-// repairMember makes a member equal to another of its group in all that the other holds, and returns how many documents it could not.
-func (w *work) repairMember(ctx context.Context, own *survey, ref, m *members.Member, how manner) (left int, err error) {
+// repairMember makes a member equal to another of its group in all that the other holds, and returns the documents that it could not. A schema
+// that the member refuses keeps nothing from its other indexes.
+func (w *work) repairMember(ctx context.Context, own *survey, ref, m *members.Member, how manner) (left []hints.Entry, err error) {
 	if err := answers(ctx, m); err != nil {
-		return 0, err
+		return nil, err
 	}
 	have, err := w.indexes(ctx, ref)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	theirs, err := w.indexes(ctx, m)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	for name := range have {
+	var refused error
+	for _, name := range slices.Sorted(maps.Keys(have)) {
 		found, err := w.prepare(ctx, name, ref, m)
 		if err != nil {
-			return left, fmt.Errorf("give a replica the schema of the index %q: %w", name, err)
+			err = fmt.Errorf("give a replica the schema of the index %q: %w", name, err)
+			if schemaRefused(err, m.Addr) {
+				refused = cmp.Or(refused, err)
+				continue
+			}
+			return left, err
 		}
 		if !found {
 			continue // it was deleted meanwhile
 		}
-		n, err := w.repairIndex(ctx, name, ref, m, how)
-		left += n
+		some, err := w.repairIndex(ctx, name, ref, m, how)
+		for _, id := range some {
+			left = append(left, hints.Entry{Index: name, ID: id})
+		}
 		if err != nil {
 			return left, fmt.Errorf("compare the index %q: %w", name, err)
 		}
@@ -264,7 +277,7 @@ func (w *work) repairMember(ctx context.Context, own *survey, ref, m *members.Me
 			return left, err
 		}
 	}
-	return left, nil
+	return left, refused
 }
 
 // dropLeft deletes an index that no primary has. It looks twice, for one that is just being made has not reached all of them yet.
@@ -285,15 +298,15 @@ func (w *work) dropLeft(ctx context.Context, own *survey, name string, m *member
 	return w.dropIndex(ctx, name, m)
 }
 
-// repairIndex makes one index of a member equal to that of another.
-func (w *work) repairIndex(ctx context.Context, name string, ref, m *members.Member, how manner) (left int, err error) {
+// repairIndex makes one index of a member equal to that of another, and returns the documents that it could not.
+func (w *work) repairIndex(ctx context.Context, name string, ref, m *members.Member, how manner) (left []string, err error) {
 	for range repairPasses {
 		c, some, err := w.reconcile(ctx, name, ref, []*members.Member{m}, nil, how)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		if left = len(some); c.ranges == 0 {
-			return 0, nil
+		if left = some; c.ranges == 0 {
+			return nil, nil
 		}
 	}
 	return left, nil
@@ -385,8 +398,11 @@ func (r *Runner) compareAll(ctx context.Context) error {
 	}
 	var errs []error
 	for _, g := range st.Groups {
-		if slices.ContainsFunc(g.Members, func(m *members.Member) bool { return r.Behind(m.Addr) || r.others.keeps(m.Addr) }) {
+		if slices.ContainsFunc(g.Members, func(m *members.Member) bool { return r.short(m.Addr) || r.others.keeps(m.Addr) }) {
 			continue // what is missing there is known, and comes of itself
+		}
+		if r.others.refused(g.Members[0].Addr) {
+			continue // another one knows which documents the primary refuses, and is to leave alone
 		}
 		if r.suspect(g.Members[0].Addr) {
 			// It may have lost its documents: it is made equal to another, never the others to it.
@@ -404,7 +420,7 @@ func (r *Runner) compareAll(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if err == nil && left == 0 {
+			if err == nil && len(left) == 0 {
 				r.trust(m.Addr)
 			}
 			if suspect, ok := errors.AsType[*suspectError](err); ok {
@@ -432,7 +448,7 @@ func (w *work) refill(ctx context.Context, group *members.Group) error {
 		if err != nil {
 			return err
 		}
-		if left > 0 {
+		if len(left) > 0 {
 			return errUnequal
 		}
 		w.r.trust(primary.Addr)

@@ -25,7 +25,7 @@ const (
 type behindCache struct {
 	mu    sync.Mutex
 	at    time.Time
-	addrs map[string]bool
+	addrs map[string]bool      // whether there is more for it than what it refuses
 	given map[string]time.Time // by member: when it was last given something that it had missed
 }
 
@@ -60,10 +60,21 @@ func (c *behindCache) caughtUp(addr string, since time.Time) bool {
 	return ok && !at.Before(since)
 }
 
-// Behind tells whether a member has missed writes that are kept for it here. Readers ask it last.
+// Behind tells whether a member has missed writes that are kept for it here, or lacks some that it refuses. Readers ask it last.
 func (r *Runner) Behind(addr string) bool {
+	behind, _ := r.missedHere(addr)
+	return behind
+}
+
+// short tells whether a member has missed writes that are kept for it here and are to be given to it yet.
+func (r *Runner) short(addr string) bool {
+	_, short := r.missedHere(addr)
+	return short
+}
+
+func (r *Runner) missedHere(addr string) (behind, short bool) {
 	if r.o.Hints == nil {
-		return false
+		return false, false
 	}
 	c := &r.behind
 	c.mu.Lock()
@@ -71,19 +82,20 @@ func (r *Runner) Behind(addr string) bool {
 	if now := time.Now(); c.addrs == nil || now.Sub(c.at) >= behindAge {
 		c.at, c.addrs = now, map[string]bool{}
 		for _, p := range r.o.Hints.Pending() {
-			c.addrs[p.Member] = true
+			c.addrs[p.Member] = p.Short()
 		}
 	}
-	return c.addrs[addr]
+	short, behind = c.addrs[addr]
+	return behind, short
 }
 
-// missing tells whether a member of the state has missed something, as of now.
+// missing tells whether a member of the state has missed something that it is to be given, as of now.
 func (r *Runner) missing(st *members.State) bool {
 	if r.o.Hints == nil {
 		return false
 	}
 	for _, p := range r.o.Hints.Pending() {
-		if memberAt(st, p.Member) != nil {
+		if p.Short() && memberAt(st, p.Member) != nil {
 			return true
 		}
 	}
@@ -157,17 +169,28 @@ func (r *Runner) replayLoop() {
 	}
 }
 
-// replayAll gives all members of a state what they have missed. What one does not take keeps nothing from those behind it.
+// errOthersFirst says that a primary has missed writes, and so has every other member of its group.
+var errOthersFirst = errors.New("the others of its group have missed writes, too, and are given them first")
+
+// replayAll gives all members of a state what they have missed. What one does not take keeps nothing from those behind it, nor does one
+// that waits for these.
 func (r *Runner) replayAll(ctx context.Context, st *members.State) error {
 	if r.o.Hints == nil {
 		return nil
 	}
 	var refused error
-	for _, p := range r.o.Hints.Pending() {
+	list := r.o.Hints.Pending()
+	once := len(list)
+	for i := 0; i < len(list); i++ {
+		p := list[i]
 		if memberAt(st, p.Member) == nil {
 			continue
 		}
 		err := r.replay(ctx, st, p.Member)
+		if errors.Is(err, errOthersFirst) && i < once {
+			list = append(list, p)
+			continue
+		}
 		if err != nil {
 			err = fmt.Errorf("give %s what it has missed: %w", p.Member, err)
 		}
@@ -188,6 +211,9 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 		r.log.Info("a member has left; what it has missed is forgotten", "member", addr)
 		return r.o.Hints.Forget(addr)
 	}
+	if !r.awaits(addr) && !r.aside.due(addr) {
+		return nil
+	}
 	if err := answers(ctx, m.Member); err != nil {
 		return err
 	}
@@ -197,7 +223,12 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 			return err
 		}
 		if len(b.Entries) > 0 {
-			if err := r.replayBatch(ctx, st, m, b.Entries); err != nil {
+			refused, err := r.replayBatch(ctx, st, m, b.Entries, false)
+			if err != nil {
+				return err
+			}
+			// Aside before they leave the queue: at each moment the member is known to lack them.
+			if _, err := r.putAside(addr, refused); err != nil {
 				return err
 			}
 			r.behind.gave(addr)
@@ -208,7 +239,7 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 		}
 		at := slices.IndexFunc(r.o.Hints.Pending(), func(p hints.MemberPending) bool { return p.Member == addr && p.Overflowed })
 		if at < 0 {
-			return nil
+			return r.replayAside(ctx, st, m)
 		}
 		if err := r.compareMember(ctx, st, m); err != nil {
 			return err
@@ -217,72 +248,143 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 	return nil
 }
 
-// replayBatch looks at documents that a member has missed writes of.
-func (r *Runner) replayBatch(ctx context.Context, st *members.State, m *memberOf, entries []hints.Entry) error {
+// replayBatch looks at documents that a member has missed writes of. It returns those that the member refuses for a reason that will stay, with the
+// reason, and those of which nobody can tell the state, since all others refuse them. Of documents that are aside already, those that
+// cannot be looked at now are among them, too.
+func (r *Runner) replayBatch(ctx context.Context, st *members.State, m *memberOf, entries []hints.Entry, aside bool) (refused map[hints.Entry]error, err error) {
 	w := r.work(st)
+	// What is aside may be old: the member may have taken a later write since, that the other one missed and a third keeps for that.
+	w.background = aside
+	if err := r.heed(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		r.log.Debug("hear what others keep", "error", err) // it can be told without a store, if less surely
+	}
 	type part struct {
 		index string
 		from  *members.Member
 	}
 	parts := map[part][]string{}
+	refused = map[hints.Entry]error{}
 	for _, e := range entries {
-		if from := r.source(st, m, e.ID); from != nil {
+		switch from, why := r.source(st, m, e); {
+		case from != nil && (!aside || !r.lacks(from.Addr)):
 			p := part{e.Index, from}
 			parts[p] = append(parts[p], e.ID)
+		case why == notOwned:
+		case aside, why == noneKnows:
+			refused[e] = errNoneKnows
+		case why == othersFirst:
+			return nil, errOthersFirst
 		}
 	}
 	for p, ids := range parts {
+		if r.doubts(p.from.Addr) >= refuses && !aside {
+			disputed, err := w.disputed(ctx, p.index, p.from, m.Member, ids)
+			if err != nil {
+				return nil, err
+			}
+			for id := range disputed {
+				refused[hints.Entry{Index: p.index, ID: id}] = errNoneKnows
+			}
+			if ids = slices.DeleteFunc(ids, func(id string) bool { return disputed[id] }); len(ids) == 0 {
+				continue
+			}
+		}
 		found, err := w.prepare(ctx, p.index, p.from, m.Member)
+		if schemaRefused(err, m.Addr) {
+			for _, id := range ids {
+				refused[hints.Entry{Index: p.index, ID: id}] = err
+			}
+			continue
+		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !found {
 			continue // the index was deleted
 		}
 		left, err := w.equalize(ctx, p.index, p.from, []*members.Member{m.Member}, ids, seen)
-		if err != nil {
-			return err
-		}
-		if len(left) > 0 {
-			for _, id := range left {
-				if err := w.refused[id]; err != nil {
-					return fmt.Errorf("%d documents are not taken: %w", len(left), err)
-				}
+		if aside && errors.Is(err, errBehind) {
+			left, err = ids, nil
+			for _, id := range ids {
+				w.refused[hints.Entry{Index: p.index, ID: id}] = errBehind
 			}
-			return errUnequal
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range left {
+			e := hints.Entry{Index: p.index, ID: id}
+			switch err := w.refused[e]; {
+			case never(err):
+				refused[e] = err
+			case r.refuses(p.from.Addr, e), errors.Is(err, errBehind):
+				refused[e] = errNoneKnows
+			case err != nil:
+				return nil, fmt.Errorf("%d documents are not taken: %w", len(left), err)
+			default:
+				return nil, errUnequal
+			}
 		}
 	}
 	r.count.replayed.Add(uint64(len(entries)))
-	return nil
+	return refused, nil
 }
 
+// Why there is no source.
+type sourceless uint8
+
+const (
+	hasSource   sourceless = iota
+	notOwned               // the member's group is not to have the document
+	asItIs                 // there is none, or it may have lost its documents: what the member has stays
+	othersFirst            // it is the first, and the others are to be given what they have missed before
+	noneKnows              // the others refuse the document, and may have it in an older state
+)
+
 // source is the member that has the present state of a document for another that has missed it: one of the group that readers see it in,
-// and that has missed nothing. If all there have missed something it is the first, and the document of the first stays as it is: nil. nil
-// also where the member's group is not to have the document.
-func (r *Runner) source(st *members.State, m *memberOf, id string) *members.Member {
-	if !slices.Contains(st.Writers(id), m.group) {
-		return nil
+// and that has missed nothing, and not refused this document. If all there have missed something it is the first; the first itself waits until
+// one of the others has been given what it missed. nil where there is none, with the reason.
+func (r *Runner) source(st *members.State, m *memberOf, e hints.Entry) (*members.Member, sourceless) {
+	if !slices.Contains(st.Writers(e.ID), m.group) {
+		return nil, notOwned
+	}
+	refusing := false
+	able := func(o *members.Member) bool {
+		if o != m.Member && r.refuses(o.Addr, e) {
+			refusing = true
+			return false
+		}
+		return o != m.Member && !r.lacks(o.Addr)
 	}
 	// Not the group that the document is being moved to: it may not have it yet.
-	owner := st.Owner(id)
-	others := slices.DeleteFunc(slices.Clone(owner.Members), func(o *members.Member) bool { return o == m.Member || r.lacks(o.Addr) })
+	owner := st.Owner(e.ID)
+	others := slices.DeleteFunc(slices.Clone(owner.Members), func(o *members.Member) bool { return !able(o) })
 	if len(others) > 0 {
-		return r.mostTrusted(others)
+		return r.mostTrusted(others), hasSource
 	}
 	if st.Map.Move != nil && st.Map.Move.Phase == shardmap.Switching {
 		// What was written since the cutover is at the old owner, too.
-		for _, g := range st.Writers(id) {
+		for _, g := range st.Writers(e.ID) {
 			for _, o := range g.Members {
-				if g != owner && o != m.Member && !r.lacks(o.Addr) {
-					return o
+				if g != owner && able(o) {
+					return o, hasSource
 				}
 			}
 		}
 	}
-	if first := owner.Members[0]; first != m.Member && !r.suspect(first.Addr) {
-		return first
+	if first := owner.Members[0]; first != m.Member && !r.suspect(first.Addr) && !r.refuses(first.Addr, e) {
+		return first, hasSource
 	}
-	return nil
+	if refusing {
+		return nil, noneKnows
+	}
+	if owner.Members[0] == m.Member && slices.ContainsFunc(owner.Members, func(o *members.Member) bool { return o != m.Member && !r.suspect(o.Addr) && r.short(o.Addr) }) {
+		return nil, othersFirst
+	}
+	return nil, asItIs
 }
 
 // compareMember compares all documents of a member that has missed more than was kept.
@@ -300,16 +402,33 @@ func (r *Runner) compareMember(ctx context.Context, st *members.State, m *member
 	if from == nil && len(m.group.Members) > 1 {
 		return errNoReference
 	}
-	if from != nil && (m.Member != m.group.Members[0] || !r.Behind(from.Addr)) {
+	if from != nil && (m.Member != m.group.Members[0] || !r.short(from.Addr)) {
 		w := r.work(st)
 		left, err := w.repairMember(ctx, nil, from, m.Member, seen)
 		if err != nil {
 			return err
 		}
-		if left > 0 {
-			return errUnequal
+		refused := map[hints.Entry]error{}
+		for _, e := range left {
+			switch err := w.refused[e]; {
+			case never(err):
+				refused[e] = err
+			case r.refuses(from.Addr, e):
+				refused[e] = errNoneKnows
+			default:
+				return errUnequal
+			}
 		}
-		r.trust(m.Addr)
+		if full, err := r.putAside(m.Addr, refused); err != nil {
+			return err
+		} else if full {
+			for _, err := range refused {
+				return fmt.Errorf("%d documents are not taken: %w", len(left), err)
+			}
+		}
+		if len(refused) == 0 {
+			r.trust(m.Addr)
+		}
 	}
 	if _, err := r.o.Hints.Compared(c); err != nil {
 		return err

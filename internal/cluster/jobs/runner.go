@@ -103,7 +103,7 @@ type failure struct{ reason string }
 func (f *failure) Error() string { return f.reason }
 
 // counters count what was compared and put right, by jobs and without them.
-type counters struct{ compared, differing, listed, copied, removed, held, replayed atomic.Uint64 }
+type counters struct{ compared, differing, listed, copied, removed, held, replayed, refused atomic.Uint64 }
 
 // Runner does the jobs of a cluster. It is safe for concurrent use.
 type Runner struct {
@@ -127,6 +127,7 @@ type Runner struct {
 	endErr  error
 
 	behind behindCache
+	aside  asideClock
 	others witnesses
 
 	mu      sync.Mutex
@@ -184,6 +185,7 @@ func (r *Runner) publish() {
 		{"weft_cluster_repair_removed_total", "Documents that were deleted at a member likewise.", &r.count.removed},
 		{"weft_cluster_repair_held_total", "Comparisons in the background that changed nothing because a primary looks as if it had lost its documents.", &r.count.held},
 		{"weft_cluster_hints_replayed_total", "Documents that members had missed and that were looked at again.", &r.count.replayed},
+		{"weft_cluster_hints_refused_total", "Documents that were put aside because a member that had missed them refuses them.", &r.count.refused},
 	} {
 		m.CounterFunc(c.name, c.help, func() float64 { return float64(c.n.Load()) })
 	}

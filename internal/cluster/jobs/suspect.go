@@ -34,8 +34,9 @@ func (r *Runner) trust(addr string) {
 	}
 }
 
-// lacks tells whether a member may lack documents: nothing is taken from it while there is another.
-func (r *Runner) lacks(addr string) bool { return r.suspect(addr) || r.Behind(addr) }
+// lacks tells whether a member may lack documents of which nobody can say which: nothing is taken from it while there is another. What it refuses
+// is known one by one, see refuses.
+func (r *Runner) lacks(addr string) bool { return r.suspect(addr) || r.short(addr) }
 
 // identify asks members who they are, so that suspect holds as of now: whoever has lost its documents before is suspect after that.
 func (r *Runner) identify(ctx context.Context, of ...*members.Member) error {
@@ -87,7 +88,7 @@ func (w *work) mend(ctx context.Context) error {
 				continue
 			}
 			left, err := w.repairMember(ctx, nil, from, m, seen)
-			if err == nil && left > 0 {
+			if err == nil && len(left) > 0 {
 				err = errUnequal
 			}
 			if err != nil {

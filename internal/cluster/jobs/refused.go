@@ -1,0 +1,223 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/cluster/hints"
+	"github.com/weft-search/weft/internal/cluster/members"
+	"github.com/weft-search/weft/internal/leaf"
+)
+
+// Some documents a member never takes: they do not fit a schema of its own, or are longer than it allows. Such a document steps aside
+// (hints.Queue.SetAside), so that what else is kept for the member can be given to it. While it is aside
+//
+//   - the member lacks what others have acknowledged: it is behind, read from last, and others are told so (missed.go);
+//   - nothing of that document is taken from the member, by no comparison, replay or move, for others may have it in a later state. Every
+//     other document is;
+//   - where another coordinator has put it aside only that one knows which it is: the member is the reference of no comparison here;
+//   - it is looked at again now and then, after a repair, and after a start. It comes back once the member is equal to another, because the
+//     document was written anew, deleted, or can be taken by now. Nothing is taken then from a member that may lack anything, also of what
+//     other coordinators keep: the one that refuses may have the later state by then.
+//
+// A document of which each member of a group refuses a state of its own stays as it is until it is written anew, or a repair says who is right.
+
+const (
+	refusedEvery  = 5 * time.Minute // between two looks at what a member refuses
+	loggedRefused = 10              // documents that are named at once
+)
+
+// errNoneKnows is why a document is put aside of which all others refuse a state.
+var errNoneKnows = errors.New("no other member has it for certain: each has missed or refused something")
+
+// asideClock says when what members refuse is looked at again.
+type asideClock struct {
+	mu sync.Mutex
+	at map[string]time.Time // by member: of the last look; none: at once
+}
+
+func (c *asideClock) due(addr string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, ok := c.at[addr]
+	return !ok || time.Since(at) >= refusedEvery
+}
+
+func (c *asideClock) looked(addr string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at == nil {
+		c.at = map[string]time.Time{}
+	}
+	c.at[addr] = time.Now()
+	maps.DeleteFunc(c.at, func(_ string, at time.Time) bool { return time.Since(at) >= missedRemembered })
+}
+
+// lookAgain lets what members refuse be looked at now.
+func (r *Runner) lookAgain() {
+	r.aside.mu.Lock()
+	defer r.aside.mu.Unlock()
+	clear(r.aside.at)
+}
+
+// refuses tells whether a member is known here to refuse a document in the state that others have.
+func (r *Runner) refuses(addr string, e hints.Entry) bool {
+	return r.o.Hints != nil && r.o.Hints.IsAside(addr, e)
+}
+
+// truthOf is the member of a group whose state of a document is taken: as truth, but for those that refuse it.
+func (r *Runner) truthOf(g *members.Group, e hints.Entry) *members.Member {
+	able := slices.DeleteFunc(slices.Clone(g.Members), func(m *members.Member) bool { return r.refuses(m.Addr, e) })
+	if len(able) == 0 {
+		able = g.Members
+	}
+	return r.mostTrusted(able)
+}
+
+// schemaRefused tells whether an error says that a member does not take the schema of an index, for a reason that will stay.
+func schemaRefused(err error, addr string) bool {
+	m, ok := errors.AsType[*memberError](err)
+	if !ok || m.addr != addr || m.call != "PutIndex" {
+		return false
+	}
+	return slices.ContainsFunc([]api.Code{api.SchemaConflict, api.InvalidSchema, api.TypeConflict, api.TooManyFields, api.InvalidFieldName},
+		func(c api.Code) bool { return hasCode(m.err, c) })
+}
+
+// putAside puts documents of a member aside, with why. full says that they are too many: the member has overflowed instead.
+func (r *Runner) putAside(addr string, refused map[hints.Entry]error) (full bool, err error) {
+	if len(refused) == 0 {
+		return false, nil
+	}
+	order := func(a, b hints.Entry) int { return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID)) }
+	all := slices.SortedFunc(maps.Keys(refused), order)
+	fresh := slices.DeleteFunc(slices.Clone(all), func(e hints.Entry) bool { return r.refuses(addr, e) })
+	if full, err = r.o.Hints.SetAside(addr, all); err != nil || full {
+		return full, err
+	}
+	r.aside.looked(addr)
+	r.count.refused.Add(uint64(len(fresh)))
+	for _, e := range fresh[:min(len(fresh), loggedRefused)] {
+		r.log.Warn("a member refuses a document that it has missed", "member", addr, "index", e.Index, "id", api.Clip(e.ID), "error", refused[e])
+	}
+	if more := len(fresh) - loggedRefused; more > 0 {
+		r.log.Warn("a member refuses more documents that it has missed", "member", addr, "documents", more)
+	}
+	return false, nil
+}
+
+// replayAside looks again at what a member refuses, when that is due.
+func (r *Runner) replayAside(ctx context.Context, st *members.State, m *memberOf) error {
+	list := r.o.Hints.Aside(m.Addr)
+	if len(list) == 0 || !r.aside.due(m.Addr) {
+		return nil
+	}
+	r.aside.looked(m.Addr)
+	entries := make([]hints.Entry, len(list))
+	for i := range list {
+		entries[i] = list[i].Entry
+	}
+	for some := range slices.Chunk(entries, r.tune.batch) {
+		refused, err := r.replayBatch(ctx, st, m, some, true)
+		if err != nil {
+			return err
+		}
+		if err := r.settled(ctx, st, m, refused); err != nil {
+			return err
+		}
+		for e, why := range refused {
+			r.log.Debug("a member still refuses a document", "member", m.Addr, "index", e.Index, "id", api.Clip(e.ID), "error", why)
+		}
+		taken := slices.DeleteFunc(slices.Clone(some), func(e hints.Entry) bool { _, no := refused[e]; return no })
+		if len(taken) == 0 {
+			continue
+		}
+		r.behind.gave(m.Addr)
+		if err := r.o.Hints.TakeBack(m.Addr, taken); err != nil {
+			return err
+		}
+		r.log.Info("a member has documents that it refused before", "member", m.Addr, "documents", len(taken))
+	}
+	return nil
+}
+
+// disputed are the documents of which other members of a group than the one that is to be given them have different states. Each of these may have
+// refused one, where only another coordinator knows which. Who does not answer is not asked.
+func (w *work) disputed(ctx context.Context, index string, from, to *members.Member, ids []string) (map[string]bool, error) {
+	out := map[string]bool{}
+	var first []leaf.Sum
+	for _, o := range memberAt(w.st, from.Addr).group.Members {
+		if o == to || w.r.lacks(o.Addr) {
+			continue
+		}
+		have, err := w.sums(ctx, index, []*members.Member{o}, ids)
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err != nil:
+			if o == from || members.IsStale(err) {
+				return nil, err
+			}
+			continue
+		case first == nil:
+			first = have[0]
+		}
+		for i, id := range ids {
+			if have[0][i] != first[i] {
+				out[id] = true
+			}
+		}
+	}
+	return out, nil
+}
+
+// settled takes documents of which nobody could tell the state out of refused where all members of the group have the same by now.
+func (r *Runner) settled(ctx context.Context, st *members.State, m *memberOf, refused map[hints.Entry]error) error {
+	byIndex := map[string][]string{}
+	for e, why := range refused {
+		if errors.Is(why, errNoneKnows) {
+			byIndex[e.Index] = append(byIndex[e.Index], e.ID)
+		}
+	}
+	w := r.work(st)
+	for index, ids := range byIndex {
+		have, err := w.sums(ctx, index, m.group.Members, ids)
+		if err != nil {
+			return err
+		}
+		for i, id := range ids {
+			if !slices.ContainsFunc(have, func(of []leaf.Sum) bool { return of[i] != have[0][i] }) {
+				delete(refused, hints.Entry{Index: index, ID: id})
+			}
+		}
+	}
+	return nil
+}
+
+// oneSidedError says that every member of a group lacks documents that it refuses: whichever is taken for right, some are lost.
+type oneSidedError struct {
+	group  int
+	member string
+}
+
+func (e *oneSidedError) Error() string {
+	return fmt.Sprintf("every member of group %d may lack documents that others of it have, %s such that it refuses; see its log and `behind` in /_topology: "+
+		"write or delete these documents anew, or POST /_repair to make all equal to the primary", e.group, e.member)
+}
+
+// oneSided returns a *oneSidedError if some of groups have no member that lacks nothing, and the best lacks what it refuses.
+func (r *Runner) oneSided(groups []*members.Group) error {
+	for _, g := range groups {
+		if best := r.mostTrusted(g.Members); r.doubts(best.Addr) == refuses {
+			return &oneSidedError{g.Ordinal, best.Addr}
+		}
+	}
+	return nil
+}
