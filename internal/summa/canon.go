@@ -124,12 +124,11 @@ func denseOptions(o *options) {
 		return
 	}
 	clusters(o)
-	switch kind {
-	case "ivf_tq", "scann":
+	if kind == "ivf_tq" {
 		o.say("soar", "selective")
-	default:
-		o.get("soar")
+		return
 	}
+	o.move("soar", "off")
 }
 
 func clusters(o *options) {
@@ -182,6 +181,64 @@ func sparseOptions(o *options) {
 	o.move("block_size", "128")
 	o.move("pruning", "")
 	o.move("min_terms", "4")
+	if v, ok := o.get("query"); ok {
+		o.put("query", sparseQuery(v))
+	}
+}
+
+// sparseQuery puts the options of a sparse field's query<…> in order.
+func sparseQuery(block string) string {
+	q := options{given: blockOptions(block)}
+	q.move("tokenizer", "")
+	q.move("weighting", "one")
+	if v, ok := q.get("weight_threshold"); ok && strings.Trim(v, "0.") != "" {
+		q.put("weight_threshold", v)
+	}
+	q.move("max_dims", "")
+	q.move("pruning", "")
+	q.move("min_query_dims", "4")
+	q.move("lsp_gamma", "")
+	q.say("seismic_cut", "10")
+	q.say("seismic_factor", "0.85")
+	q.say("exhaustive", "false")
+	all := append(q.out, q.given...)
+	out := make([]string, len(all))
+	for i, o := range all {
+		out[i] = o.String()
+	}
+	return "<" + strings.Join(out, ", ") + ">"
+}
+
+// blockOptions takes a block <a: b, c: d> in canonical spacing apart. Only quoted values hold commas.
+func blockOptions(block string) []schema.Option {
+	var out []schema.Option
+	rest := strings.TrimSuffix(strings.TrimPrefix(block, "<"), ">")
+	for rest != "" {
+		name, value, _ := strings.Cut(rest, ": ")
+		end := strings.Index(value, ", ")
+		if strings.HasPrefix(value, `"`) {
+			end = closing(value)
+		}
+		if end < 0 {
+			end = len(value)
+		}
+		out = append(out, schema.Option{Name: name, Value: value[:end]})
+		rest = strings.TrimPrefix(value[end:], ", ")
+	}
+	return out
+}
+
+// closing returns where a quoted text at the start of s ends.
+func closing(s string) int {
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(s)
 }
 
 // TextFields describes the text fields of a schema, in its order.

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/schema"
 )
@@ -105,6 +103,7 @@ type reading struct {
 	*Fields
 	room *Room
 	path []byte
+	buf  []byte // a text on its way into a value
 	out  map[string]*summapb.FieldValueList
 }
 
@@ -122,8 +121,8 @@ func (r *reading) members(object []byte, depth int) error {
 			r.path = append(r.path, '.')
 		}
 		var err error
-		if r.path, err = jsontext.AppendUnquote(r.path, name); err != nil {
-			return errSource
+		if r.path, err = unquote(r.path, name); err != nil {
+			return err
 		}
 		id, known := r.ids[string(r.path)]
 		var f *schema.Field // to read
@@ -246,9 +245,10 @@ func (r *reading) text(f *schema.Field, v []byte) error {
 	switch v[0] {
 	case '"':
 		var err error
-		if text, err = jsontext.AppendUnquote(nil, v); err != nil {
-			return errSource
+		if text, err = unquote(r.buf[:0], v); err != nil {
+			return err
 		}
+		r.buf = text
 	case '{', '[':
 		return nil
 	}
@@ -259,10 +259,11 @@ func (r *reading) bytes(f *schema.Field, v []byte) error {
 	if v[0] != '"' {
 		return nil
 	}
-	text, err := jsontext.AppendUnquote(nil, v)
+	text, err := unquote(r.buf[:0], v)
 	if err != nil {
-		return errSource
+		return err
 	}
+	r.buf = text
 	enc := base64.RawStdEncoding
 	if len(text)%4 == 0 {
 		enc = base64.StdEncoding

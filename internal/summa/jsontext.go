@@ -1,11 +1,13 @@
 package summa
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -73,17 +75,30 @@ func (c *cursor) text() ([]byte, error) {
 		return nil, errSource
 	}
 	for c.i < len(c.b) {
-		switch c.b[c.i] {
-		case '\\':
-			c.i += 2
-		case '"':
-			c.i++
-			return c.b[from:c.i], nil
-		default:
-			c.i++
+		quote := bytes.IndexByte(c.b[c.i:], '"')
+		if quote < 0 {
+			break
 		}
+		if escape := bytes.IndexByte(c.b[c.i:c.i+quote], '\\'); escape >= 0 {
+			c.i += escape + 2
+			continue
+		}
+		c.i += quote + 1
+		return c.b[from:c.i], nil
 	}
 	return nil, errSource
+}
+
+// unquote appends what a string with quotes stands for.
+func unquote(dst, quoted []byte) ([]byte, error) {
+	if plain := quoted[1 : len(quoted)-1]; bytes.IndexByte(plain, '\\') < 0 && utf8.Valid(plain) {
+		return append(dst, plain...), nil
+	}
+	out, err := jsontext.AppendUnquote(dst, quoted)
+	if err != nil {
+		return nil, errSource
+	}
+	return out, nil
 }
 
 // value moves behind a value and returns it.

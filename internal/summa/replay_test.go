@@ -137,9 +137,10 @@ func TestRecordedMutationBounds(t *testing.T) {
 			for i := range r.Documents {
 				r.Documents[i] = &summapb.NamedDocument{}
 			}
-			text := &summapb.FieldValue_Text{Text: strings.Repeat("x", size-100)}
+			x := strings.Repeat("x", size)
+			text := &summapb.FieldValue_Text{Text: x[100:]}
 			r.Documents[0].Fields = []*summapb.FieldEntry{{Name: "t", Value: &summapb.FieldValue{Value: text}}}
-			text.Text += strings.Repeat("x", size-proto.Size(r))
+			text.Text = x[100-(size-proto.Size(r)):]
 			return r
 		}
 		switch c.Name {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/text"
 )
@@ -30,6 +31,24 @@ func ParseSchema(src string) (*schema.Schema, error) {
 	}
 	return s, nil
 }
+
+// ParseAlter reads what AlterVectorIndex is to make of a field. The caller finds the field, or refuses with UnknownVectorField.
+func ParseAlter(req *summapb.AlterVectorIndexRequest) (schema.Field, error) {
+	if req.FieldName == "" || req.FieldSchema == "" {
+		return schema.Field{}, invalid("field_name and field_schema are required")
+	}
+	f, err := schema.ParseFieldType(req.FieldName, req.FieldSchema, text.Check)
+	if err != nil {
+		return schema.Field{}, invalid("Schema error: %s", sdlError(req.FieldSchema, err))
+	}
+	if f.Type != schema.DenseVector && f.Type != schema.BinaryVector {
+		return schema.Field{}, invalid("field_schema must define a vector index")
+	}
+	return f, nil
+}
+
+// UnknownVectorField is the refusal to alter a field that is not there or holds no dense or binary vectors.
+func UnknownVectorField() *Error { return invalid("unknown vector field") }
 
 // plainFaults are the refusals that the reference gives without a place, because it finds them after parsing. All others are told with
 // line and column.

@@ -14,6 +14,7 @@ import (
 
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/corpus"
+	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/summa"
 )
 
@@ -119,7 +120,8 @@ func TestPrintedSchemaReadsBack(t *testing.T) {
 		}
 	}
 	// What is printed for fields that say nothing, and in place of other spellings.
-	s, err := summa.ParseSchema(`index a { field a: dense_vector<8> field b: binary_vector<8> field c: sparse_vector field d: vector<2, u8> [indexed<index: flat>] field e: text [indexed<chunked>, stored] }`)
+	s, err := summa.ParseSchema(`index a { field a: dense_vector<8> field b: binary_vector<8> field c: sparse_vector field d: vector<2, u8> [indexed<index: flat>] field e: text [indexed<chunked>, stored]
+		field f: vector<2> [indexed<scann>] field g: sparse_vector [indexed<query<max_dims: 3, tokenizer: "a, \"b", weighting: one>, format: maxscore>] }`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +132,8 @@ func TestPrintedSchemaReadsBack(t *testing.T) {
     field c: sparse_vector<u32> [indexed<format: bmp, bmp_block_size: 32, bmp_grid_bits: 4, bmp_forward_index: true>, stored]
     field d: dense_vector<2, uint8> [indexed<flat>]
     field e: text<simple> [indexed<chunked>, stored<multi>]
+    field f: dense_vector<2> [indexed<scann>]
+    field g: sparse_vector<u32> [indexed<format: maxscore, query<tokenizer: "a, \"b", max_dims: 3, seismic_cut: 10, seismic_factor: 0.85, exhaustive: false>>]
 }`
 	if got := summa.SDL(s); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
@@ -216,4 +220,37 @@ func TestTextFields(t *testing.T) {
 	if !proto.Equal(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
+}
+
+// TestRecordedAlters replays what AlterVectorIndex is asked, as far as the request and the schema decide.
+func TestRecordedAlters(t *testing.T) {
+	schemas, seen := map[string]*schema.Schema{}, 0
+	for _, c := range cases(t, "node") {
+		reqs, err := c.Requests()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch r := reqs0(reqs).(type) {
+		case *summapb.CreateIndexRequest:
+			if s, err := summa.ParseSchema(r.Schema); err == nil {
+				schemas[r.IndexName] = s
+			}
+		case *summapb.AlterVectorIndexRequest:
+			seen++
+			f, err := summa.ParseAlter(r)
+			if err == nil {
+				id, ok := schemas[r.IndexName].Lookup(f.Name)
+				if ok && schemas[r.IndexName].Fields[id].Type == f.Type {
+					continue // the reference then wants vectors to train with
+				}
+				err = summa.UnknownVectorField()
+			}
+			want(t, c.Name, err, codes.InvalidArgument, c.Message)
+		}
+	}
+	if seen < 4 {
+		t.Errorf("%d cases", seen)
+	}
+	_, err := summa.ParseAlter(&summapb.AlterVectorIndexRequest{FieldName: "v", FieldSchema: "dense_vector<4> [indexed<hnsw>]"})
+	want(t, "syntax", err, codes.InvalidArgument, "Schema error: Parse error:  --> 1:26\n  |\n1 | dense_vector<4> [indexed<hnsw>]\n  |                          ^---\n  |\n  = expected index_config_param")
 }
