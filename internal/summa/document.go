@@ -138,6 +138,32 @@ func (c *Documents) Convert(fields []*summapb.FieldEntry) (doc *schema.Document,
 	return doc, dropped, c.fill(doc, values)
 }
 
+// Reread makes the engine's document of a stored source again. Unlike package jsondoc it takes what only Summa writes: several values of
+// a field that is declared for one, and values of another kind than their field.
+func (c *Documents) Reread(source []byte) (*schema.Document, error) {
+	f := allFields(c.s)
+	for i := range f.wanted {
+		f.wanted[i], f.any = true, true
+	}
+	lists, err := f.Read(source, nil)
+	if err != nil {
+		return nil, err
+	}
+	var entries []*summapb.FieldEntry
+	for i := range c.s.Fields { // in order, so that the same source makes the same document
+		name := c.s.Fields[i].Name
+		for _, v := range lists[name].GetValues() {
+			entries = append(entries, &summapb.FieldEntry{Name: name, Value: v})
+		}
+	}
+	doc, _, err := c.Convert(entries)
+	if err != nil {
+		return nil, err
+	}
+	doc.Source = bytes.Clone(source)
+	return doc, nil
+}
+
 // entrySize is about what an entry takes at least in a source.
 func entrySize(e *summapb.FieldEntry) int {
 	v := e.GetValue()

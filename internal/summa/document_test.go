@@ -491,6 +491,16 @@ func TestFieldsOfHTTPDocuments(t *testing.T) {
 			continue
 		}
 		bitsEqual(t, src, lists(want), got)
+		parsed, _, derr := jsondoc.NewParser(s, jsondoc.Limits{}).Parse([]byte(src))
+		if derr != nil {
+			continue // has a member that is no field
+		}
+		again, err := summa.NewDocuments(s, jsondoc.Limits{}).Reread([]byte(src))
+		if err != nil {
+			t.Errorf("%s: %v", src, err)
+		} else if d := cmp.Diff(parsed, again); d != "" {
+			t.Errorf("%s read again: %s", src, d)
+		}
 	}
 	if f := summa.SelectFields(s, []string{"nofield", "hidden"}); !f.Nothing() {
 		t.Error("fields that are not stored are to be read")
@@ -576,6 +586,13 @@ func TestDocumentsComeBack(t *testing.T) {
 		if plain {
 			sameOverHTTP(t, s, doc)
 		}
+		again, err := c.Reread(doc.Source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(doc, again); d != "" {
+			t.Errorf("read again: %s\n%s", d, doc.Source)
+		}
 	})
 }
 
@@ -625,6 +642,9 @@ func FuzzDocument(f *testing.F) {
 			t.Fatal(err)
 		}
 		bitsEqual(t, string(doc.Source), got, back)
+		if _, err := c.Reread(doc.Source); err != nil {
+			t.Fatalf("%v: %s", err, doc.Source)
+		}
 		for _, v := range doc.Fields {
 			for _, b := range v.Bytes {
 				if fault := s.Fields[v.Field].VectorFault(b); fault != "" {
