@@ -109,9 +109,22 @@ func (b *brokerCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 			}
 		}()
 		cfg.Store = s
+		if cfg.Shards == nil {
+			lacksMap(ctx, log, s)
+		}
 	}
 	defer spacious()()
 	return b.serve(ctx, io, cfg, nil)
+}
+
+// lacksMap says what to do about a store without a shard map, where no --shards make the first one. It is none of an error: another broker
+// may be about to make it.
+func lacksMap(ctx context.Context, log *slog.Logger, s store.Store) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if _, _, err := shardmap.NewStoreSource(s).Load(ctx); errors.Is(err, shardmap.ErrNotFound) {
+		log.Warn("the store has no shard map, and nothing is served until it has one: start one broker with --shards and this --store, and it makes the first; is --store the one of the cluster?")
+	}
 }
 
 // config checks the flags and makes the settings of them. It opens nothing.

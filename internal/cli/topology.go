@@ -206,7 +206,11 @@ func endsAs(ctx context.Context, io *IO, c *client.Client, id, state string) err
 }
 
 func printJob(io *IO, j *client.Job) error {
-	line := fmt.Sprintf("job %s  %s  %s  %d of %d  started %s", j.ID, j.Kind, j.State, j.Done, j.Total, j.Started)
+	state := j.State
+	if j.Cancelling {
+		state += ", is cancelled"
+	}
+	line := fmt.Sprintf("job %s  %s  %s  %d of %d  started %s", j.ID, j.Kind, state, j.Done, j.Total, j.Started)
 	if j.Error != "" {
 		line += "  " + j.Error
 	}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -97,7 +98,7 @@ type load struct {
 		progress
 		saved  time.Time
 		dirty  bool
-		missed map[string]bool // members that were named as having missed documents
+		missed map[string]bool // what was said of members that missed documents
 	}
 	queues []chan *batch
 }
@@ -374,6 +375,13 @@ func (l *load) sendLocked(ctx context.Context, q int) {
 	}
 }
 
+// ofGroup has the codes of documents that no member of their group has confirmed, for a reason that is not theirs.
+var ofGroup = map[string]bool{
+	"group_unavailable": true, "write_uncertain": true, "stale_map": true, "index_unavailable": true, "index_deleted": true, "not_ready": true, "read_only": true,
+	"disk_full": true, "timeout": true, "shutting_down": true, "internal": true, "load_under_way": true, "too_many_writes": true, "too_many_bulks": true,
+	"request_memory_full": true, "memtable_full": true,
+}
+
 // deliver sends a batch until it is acknowledged, and settles its documents.
 func (l *load) deliver(ctx context.Context, b *batch) error {
 	res, err := l.offer(ctx, b)
@@ -388,13 +396,18 @@ func (l *load) deliver(ctx context.Context, b *batch) error {
 	l.cfg.Stats.Indexed.Add(int64(len(b.docs) - len(res.Errors)))
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// Of one address it is not said whether others of its group have what it missed; documents that a whole group missed are among the errors.
+	note := " missed documents that the others of its group have: it gets them when it is back, or by a repair"
+	if slices.ContainsFunc(res.Errors, func(e client.DocError) bool { return ofGroup[e.Code] }) {
+		note = " missed documents: those that others of its group have it gets when it is back, or by a repair; those that its whole group missed are rejected, to be sent again"
+	}
 	for _, addr := range res.FailedAddresses {
-		if !l.mu.missed[addr] {
+		if !l.mu.missed[addr+note] {
 			if l.mu.missed == nil {
 				l.mu.missed = map[string]bool{}
 			}
-			l.mu.missed[addr] = true
-			l.cfg.Note(addr + " missed documents that the others of its group have: it gets them when it is back, or by a repair")
+			l.mu.missed[addr+note] = true
+			l.cfg.Note(addr + note)
 		}
 	}
 	for _, e := range res.Errors {

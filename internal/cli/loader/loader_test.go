@@ -69,6 +69,8 @@ type server struct {
 	before func(call int64, body []byte) error
 	// missed are the members that every reply names as having missed the load.
 	missed []string
+	// lost, if not empty, is the code with which the first document of each load is refused.
+	lost string
 }
 
 func (s *server) send(_ context.Context, body []byte) (client.BulkResult, error) {
@@ -85,6 +87,11 @@ func (s *server) send(_ context.Context, body []byte) (client.BulkResult, error)
 		s.docs = map[string]string{}
 	}
 	for i, line := range strings.Split(strings.TrimSuffix(string(body), "\n"), "\n") {
+		if i == 0 && s.lost != "" {
+			res.Failed++
+			res.Errors = append(res.Errors, client.DocError{Line: 1, Code: s.lost, Reason: "no"})
+			continue
+		}
 		var doc struct {
 			ID string `json:"id"`
 		}
@@ -560,6 +567,22 @@ func TestMembersThatMissedDocumentsAreNamedOnce(t *testing.T) {
 	}
 	if len(notes) != 2 || !strings.HasPrefix(notes[0], "10.0.0.1:7702 missed") || !strings.HasPrefix(notes[1], "10.0.0.2:7702 missed") || stats.Indexed.Load() != 20 {
 		t.Errorf("%d indexed, notes %q", stats.Indexed.Load(), notes)
+	}
+}
+
+// Documents that a whole group missed are rejected, and nothing says that others of their group have them.
+func TestDocumentsThatAWholeGroupMissedAreNotSaidToBeThere(t *testing.T) {
+	path := write(t, filepath.Join(t.TempDir(), "c.ndjson"), strings.Repeat(`{"id":"a"}`+"\n", 20))
+	for code, whole := range map[string]bool{"group_unavailable": true, "write_uncertain": true, "invalid_document": false} {
+		var notes []string
+		s := &server{missed: []string{"10.0.0.1:7702"}, lost: code}
+		rejects, err := runLoad(t, Config{BatchDocs: 2, Note: func(s string) { notes = append(notes, s) }}, s, path)
+		if err != nil || len(rejects) != 10 {
+			t.Fatalf("%s: %d rejects, %v", code, len(rejects), err)
+		}
+		if len(notes) != 1 || strings.Contains(notes[0], "those that its whole group missed are rejected") != whole {
+			t.Errorf("%s: %q", code, notes)
+		}
 	}
 }
 

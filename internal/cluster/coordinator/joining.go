@@ -22,7 +22,7 @@ func (c *Coordinator) joining(ctx context.Context, s *members.State, change mapC
 	for i, addr := range addrs {
 		wg.Go(func() {
 			if why, is := leaf.Silent(c.members.Probe(ctx, addr)); is {
-				silent[i] = fmt.Sprintf("%s does not answer: %s", addr, why)
+				silent[i] = c.silent(ctx, addr, why)
 			}
 		})
 	}
@@ -36,5 +36,28 @@ func (c *Coordinator) joining(ctx context.Context, s *members.State, change mapC
 	if len(words) == 0 {
 		return nil
 	}
-	return api.NewProblem(api.JobConflict, api.ClipDetail(strings.Join(words, "; ")+". Start it first, or add it all the same with force=true (--force): then repairs and rebalances wait for it"))
+	return api.NewProblem(api.JobConflict, api.ClipDetail(strings.Join(words, "; ")+". It can be added all the same with force=true (--force): then repairs and rebalances wait for it"))
+}
+
+// otherProtocol is the address of a member at which the same port is asked by the other one of the two protocols.
+func otherProtocol(addr string) (other, name string) {
+	if host, ok := strings.CutPrefix(addr, "grpc://"); ok {
+		return host, "framed JSON"
+	}
+	return "grpc://" + strings.TrimPrefix(addr, "frame://"), "shard gRPC"
+}
+
+// silent says what is wrong with an address at which no member answers, and what is to be done: nobody listens there, or not by that protocol.
+func (c *Coordinator) silent(ctx context.Context, addr, why string) string {
+	other, name := otherProtocol(addr)
+	err := c.members.Probe(ctx, other)
+	again, _ := leaf.Silent(err)
+	switch {
+	case err == nil:
+		return fmt.Sprintf("%s does not answer, but as %s it does: the port speaks %s", addr, other, name)
+	case again != why:
+		// Somebody listens: a port where nobody does says the same to both.
+		return fmt.Sprintf("%s does not answer: %s. Start it first; if it is started, that is another of its ports: the address is that of --shard-port, or grpc:// and that of --grpc", addr, why)
+	}
+	return fmt.Sprintf("%s does not answer: %s. Start it first", addr, why)
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 type keeper struct {
 	leaf.Member
 	addr string
+	why  string // it does not answer; empty: the connection is refused
 
 	mu   sync.Mutex
 	down bool
@@ -28,7 +30,7 @@ type keeper struct {
 
 func (k *keeper) answer() error {
 	if k.down {
-		return &leaf.TransportError{Address: k.addr, Call: "Ping", Cause: errors.New("dial tcp " + k.addr + ": connection refused")}
+		return &leaf.TransportError{Address: k.addr, Call: "Ping", Cause: errors.New("dial tcp " + k.addr + ": " + cmp.Or(k.why, "connection refused"))}
 	}
 	return nil
 }
@@ -70,7 +72,14 @@ func keepers(t *testing.T) func(method, target string) (int, string) {
 	c, err := New(Config{
 		Shards: sm, Store: store.NewMemory(nil), RepairEvery: -1, MapEvery: time.Hour, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Dial: func(addr string) (leaf.Member, error) {
-			return &keeper{addr: addr, down: strings.HasPrefix(addr, "away")}, nil
+			host := strings.TrimPrefix(strings.TrimPrefix(addr, "grpc://"), "frame://")
+			grpc := strings.HasPrefix(addr, "grpc://")
+			down := host == "away:1" || host == "odd:1" || host == "awkward:1" && !grpc || host == "awaits:1" && grpc
+			why := "connection refused"
+			if host == "odd:1" {
+				why = "what came is no answer by " + strings.TrimSuffix(addr, host)
+			}
+			return &keeper{addr: addr, down: down, why: why}, nil
 		},
 	})
 	if err != nil {
@@ -99,6 +108,11 @@ func TestAMemberThatDoesNotAnswerIsNotAddedUnlessForced(t *testing.T) {
 		says   string
 	}{
 		{"action=add_group&members=away:1", 409, "away:1 does not answer: connection refused. Start it first"},
+		// Somebody listens there, by the other protocol or by none.
+		{"action=add_group&members=awkward:1", 409, "awkward:1 does not answer, but as grpc://awkward:1 it does: the port speaks shard gRPC"},
+		{"action=add_group&members=frame://awkward:1", 409, "frame://awkward:1 does not answer, but as grpc://awkward:1 it does: the port speaks shard gRPC"},
+		{"action=add_group&members=grpc://awaits:1", 409, "grpc://awaits:1 does not answer, but as awaits:1 it does: the port speaks framed JSON"},
+		{"action=add_group&members=odd:1", 409, "if it is started, that is another of its ports"},
 		{"action=add_group&members=b:1,away:1", 409, `"detail":"away:1 does not answer`},
 		{"action=add_member&group=0&member=away:1", 409, "away:1 does not answer"},
 		{"action=add_member&group=0&member=away:1&force=false", 409, "away:1 does not answer"},

@@ -65,8 +65,19 @@ func (e *awayError) addresses() []string {
 
 // roll asks all members of a state at once whether they are there. Its error is the end of the context, or an *awayError in the order of
 // the map.
-func roll(ctx context.Context, st *members.State) error {
-	all := everyone(st)
+func roll(ctx context.Context, st *members.State) error { return rollOf(ctx, everyone(st)) }
+
+// silentOf are those of members that do not answer. The error is the end of the context.
+func silentOf(ctx context.Context, of []*members.Member) ([]string, error) {
+	err := rollOf(ctx, of)
+	if away, ok := errors.AsType[*awayError](err); ok {
+		return away.addresses(), nil
+	}
+	return nil, err
+}
+
+// rollOf is roll for some members.
+func rollOf(ctx context.Context, all []*members.Member) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, m := range all {

@@ -32,6 +32,8 @@ type Job struct {
 	Total   uint64    `json:"total"` // documents to look at, as far as it is known
 	Started time.Time `json:"started"`
 	Error   string    `json:"error"` // why it failed, or what it waits for
+	// Cancelling says that it was cancelled, and undoes what it has done before it ends.
+	Cancelling bool `json:"cancelling,omitempty"`
 	// FailedAddresses are the members that it waits for; of a repair, those that it could not make equal so far.
 	FailedAddresses []string `json:"failed_addresses"`
 }

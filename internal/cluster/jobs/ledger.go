@@ -108,7 +108,7 @@ func (r *record) ended() bool { return r.State != Running && r.State != Paused }
 func (r *record) job() Job {
 	out := Job{
 		ID: r.ID, Kind: r.Kind, State: r.State, Done: r.Done, Total: r.Total, Started: time.UnixMilli(r.Started).UTC(), Error: r.Error,
-		FailedAddresses: []string{},
+		FailedAddresses: []string{}, Cancelling: r.Cancel && r.State == Running,
 	}
 	for i := range r.Groups {
 		out.FailedAddresses = append(out.FailedAddresses, r.Groups[i].Failed...)

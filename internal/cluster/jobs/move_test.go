@@ -354,6 +354,47 @@ func TestRefusedDocument(t *testing.T) {
 	})
 }
 
+// A job that was cancelled and waits for members shows that it was, and for whom it waits, until it has ended.
+func TestACancelThatWaitsIsToBeSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		sizes := []int{1, 1, 2}
+		f.begin(placement.Ring, 2, sizes...)
+		docs, byID := corpus(100)
+		f.load("default", f.current().Visible(), sizes, docs...)
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		dead := f.at(addr(2, 1))
+		var back atomic.Bool
+		dead.setBefore(func(_ context.Context, call string) {
+			if call == "Sync" && !back.Load() {
+				dead.setDown(true)
+			}
+		})
+		reply, err := co.Rebalance(t.Context(), 2, 3)
+		if err != nil || reply.OK {
+			t.Fatalf("%+v, %v", reply, err)
+		}
+		if j, err := co.Job(t.Context(), reply.Job); err != nil || j.Cancelling || j.Error == "" {
+			t.Errorf("%+v, %v", j, err)
+		}
+		if j, err := co.Act(t.Context(), reply.Job, "cancel"); err != nil || !j.Cancelling || j.State != Running {
+			t.Errorf("%+v, %v", j, err)
+		}
+		<-time.After(time.Minute)
+		list, err := co.Jobs(t.Context())
+		if err != nil || len(list) != 1 || !list[0].Cancelling || list[0].State != Running || list[0].Error == "" || len(list[0].FailedAddresses) != 1 || list[0].FailedAddresses[0] != addr(2, 1) {
+			t.Errorf("%+v, %v", list, err)
+		}
+		back.Store(true)
+		dead.setDown(false)
+		if rec, err := co.ended(t, reply.Job); err != nil || rec.State != Cancelled || rec.job().Cancelling {
+			t.Errorf("%+v, %v", rec, err)
+		}
+		f.same("default", byID)
+	})
+}
+
 // Pausing holds a job, cancelling undoes it, in every part of it until the cutover.
 func TestPauseAndCancel(t *testing.T) {
 	for _, stop := range []string{"IDs", "Sync", "Digest"} {

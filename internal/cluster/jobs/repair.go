@@ -154,6 +154,11 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 		if err := fail(primary, err); err != nil {
 			return err
 		}
+		silent, err := silentOf(ctx, group.Members[1:])
+		if err != nil {
+			return err
+		}
+		out.Failed = append(out.Failed, silent...)
 	} else {
 		for _, m := range group.Members[1:] {
 			var left []hints.Entry

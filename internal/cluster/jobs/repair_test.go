@@ -102,6 +102,27 @@ func TestEmptyIsNotGone(t *testing.T) {
 	})
 }
 
+// Of a group of which nobody answers all members are named.
+func TestRepairNamesAllThatAreSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, byID := pairs(t, 100)
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		for k := range 2 {
+			f.at(addr(1, k)).setDown(true)
+		}
+		f.at(addr(2, 0)).setDown(true)
+		reply, err := co.Repair(t.Context())
+		if err != nil || reply.OK || !slices.Equal(reply.FailedAddresses, []string{addr(1, 0), addr(1, 1), addr(2, 0)}) {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		for _, m := range f.all() {
+			m.setDown(false)
+		}
+		f.same("default", byID)
+	})
+}
+
 // A write that is on its way to all members is none of a repair's business.
 func TestRepairLooksTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -434,6 +435,14 @@ func regroup(kept, want *shardmap.Map) (*shardmap.Map, error) {
 	if slices.EqualFunc(kept.Groups, want.Groups, func(a, b shardmap.Group) bool { return slices.Equal(a.Members, b.Members) }) {
 		return kept, nil
 	}
+	need := kept.Placed
+	if kept.Move != nil {
+		need = max(need, kept.Move.To)
+	}
+	if len(want.Groups) < need {
+		return nil, fmt.Errorf("the documents are placed over %d groups, and --shards names %d: start with all of them, in their order (last they were %s); fewer will do once a coordinator with all has moved the documents together (weft topology rebalance --to %d)",
+			need, len(want.Groups), api.ClipDetail(listed(kept.Groups)), len(want.Groups))
+	}
 	next := *kept
 	next.Epoch++
 	next.Groups = want.Groups
@@ -441,6 +450,15 @@ func regroup(kept, want *shardmap.Map) (*shardmap.Map, error) {
 		return nil, fmt.Errorf("the documents are placed over %d groups, and the shards that were given do not fit: %w", kept.Placed, err)
 	}
 	return &next, nil
+}
+
+// listed writes groups as --shards has them.
+func listed(groups []shardmap.Group) string {
+	out := make([]string, len(groups))
+	for i, g := range groups {
+		out[i] = strings.Join(g.Members, "|")
+	}
+	return strings.Join(out, ",")
 }
 
 // member returns the connection to an address.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -207,8 +208,11 @@ func TestMoreGroupsThanBeforeDoNotMoveDocuments(t *testing.T) {
 
 	// One with too few is not started.
 	few := open(t, Options{Dial: f.dial, Initial: groups(t, 2)})
-	if err := few.refresh(t.Context()); err == nil || few.State() != nil {
+	err := few.refresh(t.Context())
+	if err == nil || few.State() != nil {
 		t.Errorf("a coordinator with 2 of 3 groups has started: %v", err)
+	} else if want := "placed over 3 groups, and --shards names 2: start with all of them, in their order (last they were " + listed(groups(t, 4).Groups) + ")"; !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 	other := groups(t, 4)
 	other.Rule = placement.Modulo
