@@ -105,6 +105,9 @@ type value struct {
 // Convert makes the engine's document of the fields of one. dropped are the names of fields that were given a number and take none.
 // Errors are *DocumentError.
 func (c *Documents) Convert(fields []*summapb.FieldEntry) (doc *schema.Document, dropped []string, err error) {
+	if len(fields) > c.lim.Values {
+		return nil, nil, c.tooMany()
+	}
 	size := 0
 	for _, e := range fields {
 		if size += entrySize(e); size > c.lim.DocumentBytes {
@@ -124,9 +127,6 @@ func (c *Documents) Convert(fields []*summapb.FieldEntry) (doc *schema.Document,
 		if values, err = c.add(values, id, e.Value); err != nil {
 			return nil, nil, err
 		}
-		if len(values) > c.lim.Values {
-			return nil, nil, refuse("Document error: a document has at most %d values", c.lim.Values)
-		}
 		if len(values) == n && isNumeric(e.Value) {
 			dropped = append(dropped, e.Name)
 		}
@@ -136,6 +136,10 @@ func (c *Documents) Convert(fields []*summapb.FieldEntry) (doc *schema.Document,
 		return nil, nil, err
 	}
 	return doc, dropped, c.fill(doc, values)
+}
+
+func (c *Documents) tooMany() error {
+	return refuse("Document error: a document has at most %d values", c.lim.Values)
 }
 
 // Reread makes the engine's document of a stored source again. Unlike package jsondoc it takes what only Summa writes: several values of
@@ -168,7 +172,7 @@ func (c *Documents) Reread(source []byte) (*schema.Document, error) {
 func entrySize(e *summapb.FieldEntry) int {
 	v := e.GetValue()
 	return len(v.GetText()) + len(v.GetBytesValue()) + len(v.GetJsonValue()) + len(v.GetBinaryDenseVector()) +
-		2*len(v.GetDenseVector().GetValues()) + 2*len(v.GetSparseVector().GetIndices())
+		2*len(v.GetDenseVector().GetValues()) + 4*len(v.GetSparseVector().GetIndices())
 }
 
 func isNumeric(v *summapb.FieldValue) bool {
@@ -381,6 +385,9 @@ func (c *Documents) plain(values []value, v value, f *schema.Field) ([]value, er
 	}
 	if n := len(v.text) + len(v.bytes); n > most {
 		return nil, refuse("Field '%s': a value must not exceed %d bytes (got %d)", f.Name, most, n)
+	}
+	if len(values) >= c.lim.Values { // a JSON array is many
+		return nil, c.tooMany()
 	}
 	return append(values, v), nil
 }

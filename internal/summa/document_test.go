@@ -449,6 +449,19 @@ func TestDocumentBounds(t *testing.T) {
 	if _, _, err := c.Convert(many(11)); err == nil || err.Error() != "Document error: a document has at most 10 values" {
 		t.Error(err)
 	}
+	hostile := slices.Repeat([]*summapb.FieldEntry{{}}, 1_000_000)
+	if n := testing.AllocsPerRun(1, func() { _, _, _ = c.Convert(hostile) }); n > 8 {
+		t.Errorf("a document of a million empty entries costs %v allocations", n)
+	}
+	array := func(n int) []*summapb.FieldEntry {
+		return []*summapb.FieldEntry{entry("id", text("k")), entry("t", jsonOf("["+strings.Repeat(`"",`, n-1)+`""]`))}
+	}
+	if _, _, err := c.Convert(array(9)); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := c.Convert(array(10)); err == nil || err.Error() != "Document error: a document has at most 10 values" {
+		t.Error(err)
+	}
 	large := func(n int, of string) []*summapb.FieldEntry {
 		return []*summapb.FieldEntry{entry("id", text("k")), entry("t", text(strings.Repeat(of, n)))}
 	}

@@ -1,6 +1,7 @@
 package summa_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,12 +14,20 @@ import (
 	"github.com/weft-search/weft/internal/summa/summagolden"
 )
 
+// loaded keeps the recordings from one test to the next; tests do not change them.
+var loaded = map[string][]summagolden.Case{}
+
 func cases(t testing.TB, file string) []summagolden.Case {
 	t.Helper()
-	all, err := summagolden.Load(corpus.Dir(t, "summa-golden"), file)
+	dir := corpus.Dir(t, "summa-golden")
+	if all, ok := loaded[file]; ok {
+		return slices.Clone(all)
+	}
+	all, err := summagolden.Load(dir, file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	loaded[file] = slices.Clone(all)
 	if len(all) == 0 {
 		t.Fatalf("%s holds no case", file)
 	}
