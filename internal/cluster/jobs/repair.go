@@ -137,6 +137,7 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 	primary := group.Members[0]
 	out := GroupRepair{Group: group.Ordinal, Primary: primary.Addr, Failed: []string{}}
 	var deferred uint64
+	var refused error // one of those that were deferred
 	why := ""
 	fail := func(m *members.Member, err error) error {
 		if ctx.Err() != nil {
@@ -167,6 +168,12 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 				return err
 			})
 			deferred += uint64(len(left))
+			for _, e := range left {
+				if _, no := w.refusedFor(e.Index, []string{e.ID}); no != nil {
+					refused = cmp.Or(refused, no)
+					break
+				}
+			}
 			if err == nil && len(left) == 0 {
 				j.r.trust(m.Addr)
 			}
@@ -190,6 +197,9 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 		p.Error = ""
 		if why == "" && deferred > 0 {
 			why = fmt.Sprintf("%d documents of group %d could not be made equal", deferred, group.Ordinal)
+			if refused != nil {
+				why += ", among them " + refused.Error()
+			}
 		}
 		if p.Why == "" {
 			p.Why = api.ClipDetail(why)

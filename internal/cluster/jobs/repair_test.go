@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -120,6 +121,29 @@ func TestRepairNamesAllThatAreSilent(t *testing.T) {
 			m.setDown(false)
 		}
 		f.same("default", byID)
+	})
+}
+
+// A document that a member does not take is counted, and the job says which and why; the others are made equal.
+func TestRepairSaysWhatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := pairs(t, 300)
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		ids := slices.Sorted(maps.Keys(f.at(addr(1, 0)).docs("default")))
+		for _, id := range ids[:3] {
+			f.at(addr(1, 0)).put("default", doc(id, 3))
+		}
+		f.at(addr(1, 1)).setRefuse(ids[1], true)
+		reply, err := co.Repair(t.Context())
+		if err != nil || reply.OK || reply.Deferred != 1 || reply.Copied != 2 || len(reply.FailedAddresses) != 0 {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		list, err := co.Jobs(t.Context())
+		if want := fmt.Sprintf("1 documents of group 1 could not be made equal, among them %q: %s answers with the error invalid_document", ids[1], addr(1, 1)); err != nil ||
+			len(list) != 1 || !strings.HasPrefix(list[0].Error, want) {
+			t.Errorf("%+v, %v, want %s", list, err, want)
+		}
 	})
 }
 

@@ -155,7 +155,11 @@ func (r *Runner) replayLoop() {
 			}
 			a := absent[p.Member]
 			a.tries++
-			a.until = time.Now().Add(backoff(a.tries, replayEvery, mostAway))
+			most := mostAway
+			if never(err) {
+				most = refusedEvery // what it does not take it may never: each try is a comparison of all
+			}
+			a.until = time.Now().Add(backoff(a.tries, replayEvery, most))
 			absent[p.Member] = a
 			if a.tries == 1 {
 				r.log.Info("give a member what it has missed", "member", p.Member, "error", err)
