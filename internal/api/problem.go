@@ -65,6 +65,7 @@ const (
 	MethodNotAllowed     Code = "method_not_allowed"
 	BodyTimeout          Code = "body_timeout"
 	SchemaConflict       Code = "schema_conflict"
+	CommitNeeded         Code = "commit_needed"
 	IndexDeleted         Code = "index_deleted"
 	StaleMap             Code = "stale_map"
 	LoadUnderWay         Code = "load_under_way"
@@ -153,6 +154,7 @@ var Codes = map[Code]CodeInfo{
 	MethodNotAllowed:     {http.StatusMethodNotAllowed, "The path does not take this method"},
 	BodyTimeout:          {http.StatusRequestTimeout, "The body did not arrive in time"},
 	SchemaConflict:       {http.StatusConflict, "The schema conflicts with the index"},
+	CommitNeeded:         {http.StatusConflict, "Writes to the index show on commit"},
 	IndexDeleted:         {http.StatusConflict, "The index was deleted meanwhile"},
 	StaleMap:             {http.StatusConflict, "The shard map is out of date"},
 	LoadUnderWay:         {http.StatusConflict, "The load is under way"},

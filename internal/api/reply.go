@@ -341,6 +341,7 @@ type WriteReply struct {
 	ID       string
 	Members  Members
 	Inferred []InferredField
+	Staged   bool // it shows when the index is committed
 }
 
 // AppendJSON appends the reply.
@@ -351,6 +352,33 @@ func (r *WriteReply) AppendJSON(b []byte) []byte {
 	b = AppendString(b, r.ID)
 	b = r.Members.append(b)
 	b = appendInferred(b, r.Inferred)
+	b = appendStaged(b, r.Staged)
+	return append(b, '}')
+}
+
+// appendStaged says of a write that it shows when the index is committed.
+func appendStaged(b []byte, staged bool) []byte {
+	if staged {
+		b = append(b, `,"staged":true`...)
+	}
+	return b
+}
+
+// CommitReply is the answer to a commit.
+type CommitReply struct {
+	Index      string
+	Visibility string // OnCommit or AtOnce: then there was nothing to do
+	Docs       uint64 // live documents that show now
+}
+
+// AppendJSON appends the reply.
+func (r *CommitReply) AppendJSON(b []byte) []byte {
+	b = append(b, `{"ok":true,"index":`...)
+	b = AppendString(b, r.Index)
+	b = append(b, `,"visibility":`...)
+	b = AppendString(b, r.Visibility)
+	b = append(b, `,"docs":`...)
+	b = strconv.AppendUint(b, r.Docs, 10)
 	return append(b, '}')
 }
 
@@ -359,6 +387,7 @@ type DeleteReply struct {
 	OK      bool
 	Deleted int // 0 or 1
 	Members Members
+	Staged  bool // it shows when the index is committed
 }
 
 // AppendJSON appends the reply.
@@ -368,6 +397,7 @@ func (r *DeleteReply) AppendJSON(b []byte) []byte {
 	b = append(b, `,"deleted":`...)
 	b = strconv.AppendInt(b, int64(r.Deleted), 10)
 	b = r.Members.append(b)
+	b = appendStaged(b, r.Staged)
 	return append(b, '}')
 }
 
@@ -393,6 +423,7 @@ type BulkReply struct {
 	Errors            []DocFailure
 	ErrorsOmitted     uint64 // failures over the number that is listed
 	Inferred          []InferredField
+	Staged            bool // what was applied shows when the index is committed
 }
 
 // AppendMembers appends the members of the reply without braces, for the reply itself and for a problem document.
@@ -433,7 +464,7 @@ func (r *BulkReply) AppendMembers(b []byte) []byte {
 		b = append(b, `,"errors_omitted":`...)
 		b = strconv.AppendUint(b, r.ErrorsOmitted, 10)
 	}
-	return appendInferred(b, r.Inferred)
+	return appendStaged(appendInferred(b, r.Inferred), r.Staged)
 }
 
 // AppendJSON appends the reply. For repeated see AppendRepeated.
@@ -462,7 +493,16 @@ type IndexInfo struct {
 	Dynamic  bool
 	State    string // open, opening, unavailable
 	Reason   string // why it is unavailable
+	// Visibility is OnCommit where writes show when they are committed; empty: at once. The shard protocols do not carry it.
+	Visibility string
+	Staged     uint64 // records of the log that wait for a commit
 }
+
+// OnCommit is the visibility of an index whose writes show when they are committed, and AtOnce of any other.
+const (
+	OnCommit = "commit"
+	AtOnce   = "at_once"
+)
 
 // AppendJSON appends the object.
 func (i *IndexInfo) AppendJSON(b []byte) []byte {
@@ -483,6 +523,12 @@ func (i *IndexInfo) AppendJSON(b []byte) []byte {
 	if i.Reason != "" {
 		b = append(b, `,"reason":`...)
 		b = AppendString(b, i.Reason)
+	}
+	if i.Visibility != "" {
+		b = append(b, `,"visibility":`...)
+		b = AppendString(b, i.Visibility)
+		b = append(b, `,"staged":`...)
+		b = strconv.AppendUint(b, i.Staged, 10)
 	}
 	return append(b, '}')
 }

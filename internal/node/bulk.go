@@ -128,6 +128,7 @@ func (n *Node) taken(ctx context.Context, name, key string) (*bulkLoad, error) {
 	if reply == nil {
 		return nil, nil
 	}
+	reply.Staged = l.entry.onCommit() // when it was sent first; it may have been committed since
 	return &bulkLoad{node: n, applied: true, repeated: true, reply: *reply, after: l.state()}, nil
 }
 
@@ -345,6 +346,7 @@ func (b *bulkLoad) finish() {
 	}
 	if b.writer.has {
 		b.after = b.writer.lease.state()
+		r.Staged = b.applied && b.writer.lease.entry.onCommit()
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
+	"github.com/weft-search/weft/internal/summa"
 	"github.com/weft-search/weft/internal/text"
 	"github.com/weft-search/weft/internal/vfs"
 )
@@ -30,6 +31,8 @@ type engine interface {
 	Apply(ctx context.Context, ops []shard.Op) ([]shard.OpResult, error)
 	Snapshot() *shard.Snapshot
 	Flush(ctx context.Context) error
+	Commit(ctx context.Context) error
+	Merge(ctx context.Context, maxSegments int) error
 	Version() (version, commitTS uint64)
 	Stats() shard.Stats
 	Close(ctx context.Context) error
@@ -42,8 +45,29 @@ type catalogEntry struct {
 	// Schema is what the index is created with, in JSON. Once there, the index has its own.
 	Schema  jsontext.Value `json:"schema"`
 	Created time.Time      `json:"created"`
+	// Visibility says when writes show: "commit", or, left out, at once. With it the catalog is of format 2.
+	Visibility string `json:"visibility,omitzero"`
 	// Deleting says that the index is gone and its folder is to be removed.
 	Deleting bool `json:"deleting,omitzero"`
+}
+
+// onCommit tells whether writes show only when they are committed.
+func (e *catalogEntry) onCommit() bool { return e.Visibility == api.OnCommit }
+
+// checkAnyName returns what is wrong with a name that neither HTTP nor Summa lets an index have. Names over Summa may be longer.
+func checkAnyName(name string) error {
+	if p := api.CheckIndexName(name); p == nil {
+		return nil
+	}
+	return summa.CheckIndexName(name)
+}
+
+// collection is what the index is called in its store, whose names are short. It has the store to itself.
+func (e *catalogEntry) collection() string {
+	if len(e.Name) > api.MaxIndexName {
+		return e.Dir
+	}
+	return e.Name
 }
 
 type catalogContent struct {
@@ -96,6 +120,7 @@ var (
 	errDropped   = errors.New("the index was deleted")
 	errNoIndex   = errors.New("no such index")
 	errIndexFull = errors.New("too many indexes")
+	errOnCommit  = errors.New("writes to the index show when they are committed, which the shard protocols know nothing of")
 )
 
 // load reads catalog.json. Nothing is opened.
@@ -106,7 +131,7 @@ func (c *catalog) load() error {
 		return err
 	}
 	for _, e := range content.Indexes {
-		bad := api.CheckIndexName(e.Name) != nil || len(e.Dir) != 36 || strings.ContainsAny(e.Dir, "/\\.")
+		bad := checkAnyName(e.Name) != nil || e.Visibility != "" && !e.onCommit() || len(e.Dir) != 36 || strings.ContainsAny(e.Dir, "/\\.")
 		_, twice := c.mu.byName[e.Name]
 		if bad || twice && !e.Deleting { // a name that was used again stands beside those that are being removed
 			return damaged(c.node.dir.file(catalogFile), fmt.Sprintf("entry %q is not one of an index", api.Clip(e.Name)))
@@ -239,6 +264,10 @@ func (c *catalog) use(ctx context.Context, name string) (lease, error) {
 		c.mu.Unlock()
 		return lease{}, &noIndexError{name}
 	}
+	if i.entry.onCommit() && ofShardWrite(ctx) {
+		c.mu.Unlock()
+		return lease{}, errOnCommit
+	}
 	i.users.Add(1)
 	c.mu.Unlock()
 	if err := c.waitOpen(ctx, i); err != nil {
@@ -284,14 +313,15 @@ func (c *catalog) waitOpen(ctx context.Context, i *index) error {
 	return nil
 }
 
-// create makes the index if it is not there yet, and returns it in use. made tells whether this call made it.
-func (c *catalog) create(ctx context.Context, name string, sch *schema.Schema) (l lease, made bool, err error) {
+// create makes the index if it is not there yet, and returns it in use. made tells whether this call made it. visibility is that of a new
+// index; one that is there keeps its own.
+func (c *catalog) create(ctx context.Context, name string, sch *schema.Schema, visibility string) (l lease, made bool, err error) {
 	for {
 		l, err := c.use(ctx, name)
 		if err == nil || !errors.Is(err, errNoIndex) {
 			return l, false, err
 		}
-		i, err := c.announce(name, sch)
+		i, err := c.announce(name, sch, visibility)
 		if err != nil {
 			return lease{}, false, err
 		}
@@ -311,7 +341,7 @@ func (c *catalog) create(ctx context.Context, name string, sch *schema.Schema) (
 
 // announce writes the new index into the catalog before anything of it exists, so that whatever a crash leaves is named there.
 // It returns nil if the name is taken; else the index has one user.
-func (c *catalog) announce(name string, sch *schema.Schema) (*index, error) {
+func (c *catalog) announce(name string, sch *schema.Schema, visibility string) (*index, error) {
 	body, err := sch.MarshalJSON()
 	if err != nil {
 		return nil, fmt.Errorf("encode schema: %w", err)
@@ -327,7 +357,7 @@ func (c *catalog) announce(name string, sch *schema.Schema) (*index, error) {
 	if count >= c.node.cfg.Limits.Indexes {
 		return nil, errIndexFull
 	}
-	i := c.newIndex(catalogEntry{Name: name, Dir: newUUID(), Schema: body, Created: time.Now().UTC().Truncate(time.Second)})
+	i := c.newIndex(catalogEntry{Name: name, Dir: newUUID(), Schema: body, Visibility: visibility, Created: time.Now().UTC().Truncate(time.Second)})
 	i.made = true
 	if err := c.write(func(byName map[string]catalogEntry) { byName[name] = i.entry }, nil); err != nil {
 		i.cancel(err)
@@ -437,7 +467,11 @@ func (c *catalog) write(change func(byName map[string]catalogEntry), doomed *cat
 	slices.SortFunc(content.Indexes, func(a, b catalogEntry) int {
 		return strings.Compare(a.Name+"\x00"+a.Dir, b.Name+"\x00"+b.Dir)
 	})
-	return c.node.dir.writeSealed(catalogFile, content)
+	format := 1
+	if slices.ContainsFunc(content.Indexes, func(e catalogEntry) bool { return e.onCommit() }) {
+		format = 2 // a program that does not know of it would show what is not committed
+	}
+	return c.node.dir.writeSealed(catalogFile, format, content)
 }
 
 // closeAll closes every open index. No call uses them any more.

@@ -96,7 +96,8 @@ type Limits struct {
 // Format is the version of the data folder's layout that this program writes.
 //
 //	1: node.json, LOCK, catalog.json, indexes/
-const Format = 1
+//	2: catalog.json may say when writes to an index show. It is written only where one does so on commit.
+const Format = 2
 
 // ensureDefaults returns a copy with every zero value replaced.
 func (c Config) ensureDefaults() Config {

@@ -163,7 +163,7 @@ func (d *dataDir) identity() (identity, error) {
 	}
 	id = identity{ID: newUUID(), Created: time.Now().UTC().Truncate(time.Second)}
 	d.made = true
-	return id, d.writeSealed(identityFile, id)
+	return id, d.writeSealed(identityFile, 1, id)
 }
 
 // folders returns the names of the folders of indexes, whether the catalog has them or not, ascending.
@@ -261,14 +261,14 @@ func (d *dataDir) readSealed(name string, out any) (found bool, err error) {
 
 func checksum(b []byte) string { return fmt.Sprintf("%016x", xxh3.Hash(b)) }
 
-// writeSealed replaces a file of the node in one step: after a crash there is either the old or the new one. Errors of the file
+// writeSealed replaces a file of the node in one step, with the format that its content needs: after a crash there is either the old or the new one. Errors of the file
 // system are *DataDirError.
-func (d *dataDir) writeSealed(name string, content any) error {
+func (d *dataDir) writeSealed(name string, format int, content any) error {
 	body, err := json.Marshal(content)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", name, err)
 	}
-	raw, err := json.Marshal(sealed{Format: Format, Checksum: checksum(body), Content: body})
+	raw, err := json.Marshal(sealed{Format: format, Checksum: checksum(body), Content: body})
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", name, err)
 	}

@@ -69,7 +69,7 @@ func TestDamagedFolders(t *testing.T) {
 		spoil  func(old string) string
 		reason error
 	}{
-		{"newer node.json", identityFile, func(s string) string { return strings.Replace(s, `"format":1`, `"format":2`, 1) }, ErrDirNewer},
+		{"newer node.json", identityFile, func(s string) string { return strings.Replace(s, `"format":1`, `"format":3`, 1) }, ErrDirNewer},
 		{"newer catalog", catalogFile, func(s string) string { return strings.Replace(s, `"format":1`, `"format":99`, 1) }, ErrDirNewer},
 		{"truncated node.json", identityFile, func(s string) string { return s[:len(s)/2] }, ErrDirDamaged},
 		{"empty node.json", identityFile, func(string) string { return "" }, ErrDirDamaged},
@@ -98,7 +98,7 @@ func TestDamagedFolders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			i, err := n.catalog.announce("books", sch)
+			i, err := n.catalog.announce("books", sch, "")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -106,7 +106,7 @@ func (n *Node) samples(emit func(obs.IndexSample)) {
 			Index: i.entry.Name, ReadOnly: st.ReadOnly != "",
 			Docs: st.Docs, DeletedDocs: st.SegmentDocs + st.MemtableDocs - min(st.Docs, st.SegmentDocs+st.MemtableDocs), Segments: uint64(st.Segments),
 			SegmentBytes: uint64(st.SegmentBytes), MemtableDocs: st.MemtableDocs, MemtableBytes: uint64(st.MemtableBytes), LogBytes: uint64(st.LogBytes),
-			LogRecords: st.LastSeq, Flushes: st.Flushes, FlushedBytes: uint64(st.FlushedBytes), FlushFailures: st.FlushFailures,
+			LogRecords: st.LastSeq, Staged: st.Staged, Flushes: st.Flushes, FlushedBytes: uint64(st.FlushedBytes), FlushFailures: st.FlushFailures,
 			Merges: st.Merges, MergedBytes: uint64(st.MergedBytes), MergeFailures: st.MergeFailures, WriteRefusals: st.Refused,
 			LogAppends: st.LogRecords, LogSyncs: st.LogSyncs, LogSyncTime: st.LogSyncTime, FlushTime: st.FlushTime, MergeTime: st.MergeTime,
 		})

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,12 @@ func (n *Node) putIndex(c *front.Call) *api.Problem {
 		return prob
 	}
 	defer held.Release()
+	visibility := ""
+	if kind == front.TypeJSON {
+		if body, visibility, prob = cutVisibility(body); prob != nil {
+			return prob
+		}
+	}
 	sch, prob := api.ReadSchema(name, kind == front.TypeJSON, body, text.Check)
 	if prob != nil {
 		return prob
@@ -47,7 +54,7 @@ func (n *Node) putIndex(c *front.Call) *api.Problem {
 		return n.problem(c.Context(), err)
 	}
 	defer place.Release()
-	l, made, err := n.declare(c.Context(), name, sch, len(body) > 0)
+	l, made, err := n.declare(c.Context(), name, sch, len(body) > 0, visibility)
 	if err != nil {
 		return n.problem(c.Context(), err)
 	}
@@ -61,10 +68,19 @@ func (n *Node) putIndex(c *front.Call) *api.Problem {
 }
 
 // declare makes an index with a schema, or extends the one that is there if the schema was given. made tells which. The index comes in
-// use. The caller has a place among the writes.
-func (n *Node) declare(ctx context.Context, name string, sch *schema.Schema, given bool) (l lease, made bool, err error) {
-	if l, made, err = n.catalog.create(ctx, name, sch); err != nil {
+// use. The caller has a place among the writes. visibility is empty where nothing was said of it; of an index that is there it has to be
+// the one it has.
+func (n *Node) declare(ctx context.Context, name string, sch *schema.Schema, given bool, visibility string) (l lease, made bool, err error) {
+	first := visibility
+	if first == api.AtOnce {
+		first = ""
+	}
+	if l, made, err = n.catalog.create(ctx, name, sch, first); err != nil {
 		return lease{}, false, err
+	}
+	if have := cmp.Or(l.entry.Visibility, api.AtOnce); visibility != "" && visibility != have {
+		l.release()
+		return lease{}, false, &api.Problem{Code: api.SchemaConflict, Field: "visibility", Detail: fmt.Sprintf("visibility: the index has %q, and that stays so", have)}
 	}
 	if !made && given {
 		if err := n.extend(ctx, l, sch); err != nil {
@@ -134,7 +150,7 @@ func optionConflict(have, want *schema.Schema) *api.Problem {
 
 // info describes an index.
 func (n *Node) info(i *index) api.IndexInfo {
-	info := api.IndexInfo{Name: i.entry.Name, State: "opening"}
+	info := api.IndexInfo{Name: i.entry.Name, State: "opening", Visibility: i.entry.Visibility}
 	select {
 	case <-i.opened:
 	default:
@@ -152,8 +168,9 @@ func (n *Node) info(i *index) api.IndexInfo {
 // describe describes an index that is open.
 func describe(i *index, snap *shard.Snapshot) api.IndexInfo {
 	sch := snap.Schema()
-	info := api.IndexInfo{Name: i.entry.Name, State: "open"}
-	if i.eng.Stats().ReadOnly != "" {
+	stats := i.eng.Stats()
+	info := api.IndexInfo{Name: i.entry.Name, State: "open", Visibility: i.entry.Visibility, Staged: stats.Staged}
+	if stats.ReadOnly != "" {
 		// An empty batch has no effect, and its refusal has the cause.
 		if _, err := i.eng.Apply(i.ctx, nil); errors.Is(err, shard.ErrReadOnly) {
 			info.State, info.Reason = "read_only", readOnlyReason(err)

@@ -175,9 +175,9 @@ func (n *Node) ID() string { return n.self.ID }
 // shardConfig is what the shard of an index is opened with.
 func (n *Node) shardConfig(e catalogEntry, sch *schema.Schema) shard.Config {
 	return shard.Config{
-		Dir: n.indexDir(e), FS: n.cfg.FS, Collection: e.Name, Schema: sch,
+		Dir: n.indexDir(e), FS: n.cfg.FS, Collection: e.collection(), Schema: sch,
 		MemtableBytes: n.cfg.Engine.MemtableBytes, IdleFlush: max(n.cfg.Engine.IdleFlush, 0), MergeBytesPerSec: n.cfg.Engine.MergeBytesPerSec,
-		Log: n.log.With("index", e.Name),
+		OnCommit: e.onCommit(), Log: n.log.With("index", e.Name),
 	}
 }
 

@@ -134,7 +134,7 @@ func (p *placed) keep(next placedContent) error {
 	case next.Epoch == have.Epoch:
 		return api.NewProblem(api.StaleMap, fmt.Sprintf("this member was given another shard map with epoch %d; read the map anew", have.Epoch))
 	}
-	if err := p.dir.writeSealed(placedFile, next); err != nil {
+	if err := p.dir.writeSealed(placedFile, 1, next); err != nil {
 		return unplaced(err)
 	}
 	p.mu.Lock()

@@ -67,7 +67,7 @@ func TestDamagedPlaced(t *testing.T) {
 	}{
 		"empty":           {"", ErrDirDamaged},
 		"cut off":         {`{"format":1,"checksum":"00`, ErrDirDamaged},
-		"newer":           {strings.Replace(seal(`{"epoch":"1","map":""}`), `"format":1`, `"format":2`, 1), ErrDirNewer},
+		"newer":           {strings.Replace(seal(`{"epoch":"1","map":""}`), `"format":1`, `"format":3`, 1), ErrDirNewer},
 		"flipped":         {strings.Replace(seal(`{"epoch":"1","map":""}`), `"epoch":"1"`, `"epoch":"2"`, 1), ErrDirDamaged},
 		"without epoch":   {seal(`{"epoch":"0","map":"e30="}`), ErrDirDamaged},
 		"no map":          {seal(`{"epoch":"1","map":"?"}`), ErrDirDamaged},

@@ -72,6 +72,8 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 			return api.NewProblem(api.IndexNotFound, fmt.Sprintf("there is no index %q; the first write to it, or PUT /indexes/{name}, makes it", api.Clip(e.name))).On(indexParam)
 		}
 		return api.NewProblem(api.IndexNotFound, "there is no such index; the first write to it, or PUT /indexes/{name}, makes it").On(indexParam)
+	case errors.Is(err, errOnCommit):
+		return api.NewProblem(api.CommitNeeded, "writes to the index show when they are committed; it is written to over HTTP or Summa, and is no shard of a cluster").On(indexParam)
 	case errors.Is(err, errDropped):
 		return api.NewProblem(api.IndexDeleted, "the index was deleted while the call was under way").On(indexParam)
 	case errors.Is(err, errIndexFull):

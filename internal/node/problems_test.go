@@ -78,6 +78,7 @@ func TestErrorsBecomeProblems(t *testing.T) {
 		{wal.ErrFailed, api.ReadOnly, 503},
 		{shard.ErrFenced, api.ReadOnly, 503},
 		{shard.ErrExists, api.InvalidDocument, 400},
+		{errOnCommit, api.CommitNeeded, 409},
 		{shard.ErrClosed, api.ShuttingDown, 503},
 		{shard.ErrMissingObject, api.IndexUnavailable, 503},
 		{segment.ErrCorrupt, api.IndexUnavailable, 503},

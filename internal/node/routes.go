@@ -19,6 +19,7 @@ func (n *Node) routes() []front.Route {
 		{Name: "put_document", Method: http.MethodPost, Path: "/index", Params: []string{indexParam}, Handler: n.putDocument},
 		{Name: "delete_document", Method: http.MethodDelete, Path: "/index", Params: []string{indexParam, "id"}, Handler: n.deleteDocument},
 		{Name: "bulk", Method: http.MethodPost, Path: "/index/bulk", Params: []string{indexParam}, Handler: n.bulk},
+		{Name: "commit", Method: http.MethodPost, Path: "/commit", Params: []string{indexParam}, Bodyless: true, Handler: n.commitIndex},
 		{Name: "get_document", Method: http.MethodGet, Path: "/doc", Params: []string{indexParam, "id"}, Handler: n.getDocument},
 		{Name: "search", Method: http.MethodGet, Path: "/search", Handler: n.search},
 		{Name: "search", Method: http.MethodPost, Path: "/search", Params: []string{indexParam}, Handler: n.searchBody},

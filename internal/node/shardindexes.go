@@ -53,7 +53,7 @@ func (l *shardLeaf) PutIndex(ctx context.Context, req *leaf.PutIndexRequest) (*l
 			return nil, err
 		}
 		c.watch.Lap(bound.StageQueue)
-		lease, made, err := n.declare(c.ctx, c.name, sch, req.Schema != "")
+		lease, made, err := n.declare(c.ctx, c.name, sch, req.Schema != "", "")
 		if err != nil {
 			return nil, err
 		}

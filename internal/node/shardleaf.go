@@ -120,6 +120,9 @@ func callLeaf[R any](ctx context.Context, l *shardLeaf, op leafOp, index string,
 		n.log.LogAttrs(ctx, slog.LevelDebug, "request", slog.String("call", leafRoutes[op]), slog.Int("status", status),
 			slog.Duration("took", took), slog.String("request_id", id))
 	}()
+	if op.writes() && op != opDropIndex {
+		ctx = withShardWrite(ctx)
+	}
 	ctx, cancel := context.WithCancelCause(obs.WithRequestID(ctx, id))
 	defer cancel(nil)
 	unhook := context.AfterFunc(l.closed, func() { cancel(leaf.ErrClosed) })

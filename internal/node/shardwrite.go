@@ -37,7 +37,7 @@ func (l *shardLeaf) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (*l
 		}
 		c.watch.Lap(bound.StageQueue)
 		// As many ids as there may be fit into one batch of a shard, however long they are.
-		deleted, after, err := c.node.deleteDocuments(c.ctx, c.name, ids)
+		deleted, _, after, err := c.node.deleteDocuments(c.ctx, c.name, ids)
 		if err != nil {
 			return nil, err
 		}

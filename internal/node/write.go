@@ -97,7 +97,9 @@ func (n *Node) writeDocument(ctx context.Context, name string, body []byte) (rep
 		return nil, after, it.fail
 	}
 	n.documents.indexed.Inc()
-	reply = &leaf.IndexReply{WriteReply: api.WriteReply{OK: true, ID: it.key, Members: oneMember(), Inferred: w.inferred}, Fresh: w.fresh}
+	reply = &leaf.IndexReply{
+		WriteReply: api.WriteReply{OK: true, ID: it.key, Members: oneMember(), Inferred: w.inferred, Staged: w.lease.entry.onCommit()}, Fresh: w.fresh,
+	}
 	return reply, w.lease.state(), nil
 }
 
@@ -115,16 +117,17 @@ func (n *Node) deleteDocument(c *front.Call) *api.Problem {
 		return n.problem(c.Context(), err)
 	}
 	defer place.Release()
-	deleted, _, err := n.deleteDocuments(c.Context(), name, []string{id})
+	deleted, staged, _, err := n.deleteDocuments(c.Context(), name, []string{id})
 	if err != nil {
 		return n.problem(c.Context(), err)
 	}
-	reply := api.DeleteReply{OK: true, Deleted: deleted, Members: oneMember()}
+	reply := api.DeleteReply{OK: true, Deleted: deleted, Members: oneMember(), Staged: staged}
 	return c.JSON(http.StatusOK, reply.AppendJSON(nil))
 }
 
-// deleteDocuments deletes documents as one batch and counts those that were there. after is the index without them.
-func (n *Node) deleteDocuments(ctx context.Context, name string, ids []string) (deleted int, after leaf.Snapshot, err error) {
+// deleteDocuments deletes documents as one batch and counts those that were there; staged: they are still seen until the index is
+// committed. after is the index without them.
+func (n *Node) deleteDocuments(ctx context.Context, name string, ids []string) (deleted int, staged bool, after leaf.Snapshot, err error) {
 	l, err := n.catalog.use(ctx, name)
 	if errors.Is(err, errNoIndex) {
 		// The index may be made at this moment. Either it is there now, or whoever makes it finds it disturbed.
@@ -132,7 +135,7 @@ func (n *Node) deleteDocuments(ctx context.Context, name string, ids []string) (
 		l, err = n.catalog.use(ctx, name)
 	}
 	if err != nil {
-		return 0, after, err
+		return 0, false, after, err
 	}
 	defer l.release()
 	within, stop := l.within(ctx)
@@ -143,18 +146,18 @@ func (n *Node) deleteDocuments(ctx context.Context, name string, ids []string) (
 	}
 	res, err := l.eng.Apply(within, ops)
 	if err != nil {
-		return 0, after, n.problem(within, err)
+		return 0, false, after, n.problem(within, err)
 	}
 	for _, r := range res {
 		if r.Err != nil {
-			return 0, after, n.problem(within, r.Err)
+			return 0, false, after, n.problem(within, r.Err)
 		}
 		if r.Existed {
 			deleted++
 		}
 	}
 	n.documents.deleted.Add(uint64(deleted))
-	return deleted, l.state(), nil
+	return deleted, l.entry.onCommit(), l.state(), nil
 }
 
 func (n *Node) getDocument(c *front.Call) *api.Problem {
@@ -350,7 +353,7 @@ func (w *writer) commit(ctx context.Context, b *batch) error {
 		if err != nil {
 			return err
 		}
-		l, _, err := w.node.catalog.create(ctx, w.name, start)
+		l, _, err := w.node.catalog.create(ctx, w.name, start, "")
 		if err != nil {
 			return err
 		}

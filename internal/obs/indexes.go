@@ -16,6 +16,7 @@ type IndexSample struct {
 	MemtableDocs, MemtableBytes uint64
 	LogBytes                    uint64
 
+	Staged                               uint64 // of the log, that wait for a commit
 	LogRecords                           uint64 // the number of the last one, from 1 over the life of the index
 	Flushes, FlushedBytes, FlushFailures uint64 // these and what follows count since the index was opened
 	Merges, MergedBytes, MergeFailures   uint64
@@ -49,6 +50,7 @@ func (m *Metrics) WatchIndexes(each func(emit func(IndexSample))) {
 	add(gauge, "weft_memtable_docs", "Documents in memory, not yet in a segment.", func(s *IndexSample) float64 { return float64(s.MemtableDocs) })
 	add(gauge, "weft_memtable_bytes", "Memory that memtables hold.", func(s *IndexSample) float64 { return float64(s.MemtableBytes) })
 	add(gauge, "weft_log_bytes", "Bytes of the write log that a restart would replay.", func(s *IndexSample) float64 { return float64(s.LogBytes) })
+	add(gauge, "weft_index_staged_records", "Records of the write log that show when the index is committed.", func(s *IndexSample) float64 { return float64(s.Staged) })
 	add(gauge, "weft_index_read_only", "1 when writes are refused after a failed write to disk.", func(s *IndexSample) float64 {
 		if s.ReadOnly {
 			return 1

@@ -38,6 +38,8 @@ var farFuture = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 const (
 	identityFile = "node.json"
 	catalogFile  = "catalog.json"
+	// longestCollection is the longest name of an index that is that of its collection, too; of a longer one its folder's is.
+	longestCollection = 64
 	lockFile     = "LOCK"
 	indexesDir   = "indexes"
 	logDir       = "log"
@@ -338,6 +340,9 @@ func (d *Doctor) index(ctx context.Context, r *Report, e entry) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	name := store.Name{Namespace: namespace, Collection: e.Name}
+	if len(e.Name) > longestCollection {
+		name.Collection = e.Dir
+	}
 	catalog := store.NewCatalog(s, store.CatalogOptions{})
 	rep, err := catalog.Verify(ctx, name, store.VerifyOptions{
 		Deep:    true,
