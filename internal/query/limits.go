@@ -126,6 +126,13 @@ func (c *checker) node(n Node, depth int) error {
 		missing = n == nil
 	case *Given:
 		missing = n == nil
+	case *Words:
+		if missing = n == nil; !missing {
+			c.text += len(n.Field)
+			for _, w := range n.Words {
+				c.text += len(w.Text)
+			}
+		}
 	case *Boost:
 		if missing = n == nil; missing {
 			break

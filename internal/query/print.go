@@ -1,6 +1,7 @@
 package query
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,8 @@ func (n *Term) String() string { return fieldPrefix(n.Field) + escapeWord(n.Text
 func (n *Prefix) String() string {
 	return fieldPrefix(n.Field) + escapeWord(n.Text, n.Field != "") + "*"
 }
+func (n *Words) String() string { return "words(" + escapeWord(n.Field, false) + ", " + fmt.Sprint(n.Words) + ")" }
+
 func (n *Given) String() string { return "given(" + strconv.Itoa(n.List) + ")" }
 
 func (n *Exists) String() string { return "_exists_:" + escapeWord(n.Field, false) }

@@ -63,12 +63,30 @@ type (
 	// that go with the request. No front makes one, and none can be sent.
 	Given struct{ List int }
 
+	// Words is a Match, a Term (All) or a Phrase whose text was analysed by whoever runs the query: it names the tokens of the index. No
+	// front makes one, and none can be sent.
+	Words struct {
+		Field    string
+		Words    []Word // at least one; of a Phrase in order, else each once
+		All      bool
+		MaxTerms int // as in Match
+		Phrase   bool
+		Slop     uint32
+	}
+
 	// Boost multiplies the score of Query, by any finite factor.
 	Boost struct {
 		Query  Node
 		Factor float32
 	}
 )
+
+// Word is a token of Words.
+type Word struct {
+	Text   string
+	Times  int    // how often it counts; 0 is once
+	Offset uint32 // its place in a phrase, from that of the first
+}
 
 // Bound is one end of a range. Value is text as the caller wrote it; it is converted to the field's type, exactly, when the query runs.
 type Bound struct {
@@ -87,3 +105,4 @@ func (*All) node()    {}
 func (*Bool) node()   {}
 func (*Boost) node()  {}
 func (*Given) node()  {}
+func (*Words) node()  {}

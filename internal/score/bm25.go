@@ -29,10 +29,9 @@ func Norm(length uint32, avg, k1, b float32) float32 {
 	return float32(k1 * float32(float32(1-b)+float32(b*r)))
 }
 
-// TF returns idf·(tf·(k1+1)) / (tf + norm).
+// TF returns idf · ((tf·(k1+1)) / (tf + norm)).
 func TF(idf, tf, k1, norm float32) float32 {
-	num := float32(idf * float32(tf*float32(k1+1)))
-	return num / float32(tf+norm)
+	return float32(idf * float32(float32(tf*float32(k1+1))/float32(tf+norm)))
 }
 
 // Ln returns the natural logarithm of a positive finite x, rounded to binary32. It uses only operations that IEEE 754 rounds
@@ -68,7 +67,7 @@ func NewWeight(idf, avg, k1, b float32) Weight {
 func (w *Weight) Score(tf uint32, length uint16) float32 {
 	f := float32(tf)
 	norm := float32(w.k1 * float32(w.kb0+float32(w.b*float32(float32(length)/w.avg))))
-	return float32(w.idf*float32(f*w.k1p1)) / float32(f+norm)
+	return float32(w.idf * float32(float32(f*w.k1p1)/float32(f+norm)))
 }
 
 // Limit is what Score tends to as tf grows, and its bound but for rounding.

@@ -18,6 +18,10 @@ type Stats struct {
 	Docs   uint64 // N: live documents
 	Fields map[string]FieldStats
 	DF     map[Term]uint64 // live documents that hold the term
+
+	// Corpus is N for the fields that it has, in the place of Docs: statistics of others may count documents for each field. It stands
+	// only in statistics that are given, and is not summed.
+	Corpus map[string]uint64
 }
 
 // Add adds o, the statistics of other documents.

@@ -39,42 +39,48 @@ func (s *searcher) rangeNode(q *query.Range) (*node, error) {
 		}
 		return n, nil
 	case schema.U64, schema.I64, schema.F64, schema.Date:
-		n := s.node(node{kind: kindNumRange, field: f, hi: math.MaxUint64})
-		empty := false
-		if q.Min != nil {
-			v, state, err := encodeBound(fd, q.Min.Value, true)
-			if err != nil {
-				return nil, err
-			}
-			n.lo = v
-			if q.Min.Exclusive && state == boundExact {
-				if v == math.MaxUint64 {
-					empty = true
-				}
-				n.lo++
-			}
-			empty = empty || state == boundAbove
-		}
-		if q.Max != nil {
-			v, state, err := encodeBound(fd, q.Max.Value, false)
-			if err != nil {
-				return nil, err
-			}
-			n.hi = v
-			if q.Max.Exclusive && state == boundExact {
-				if v == 0 {
-					empty = true
-				}
-				n.hi--
-			}
-			empty = empty || state == boundBelow
-		}
-		if empty || n.lo > n.hi {
+		lo, hi, some, err := NumBounds(fd, q)
+		switch {
+		case err != nil:
+			return nil, err
+		case !some:
 			return s.node(node{kind: kindNone}), nil
 		}
-		return n, nil
+		return s.node(node{kind: kindNumRange, field: f, lo: lo, hi: hi}), nil
 	}
 	return nil, &QueryError{Code: "field_not_fast", Field: fd.Name, Reason: describe(fd) + " takes no range"}
+}
+
+// NumBounds returns the least and the greatest value of a range over a field of numbers or dates, in the order-preserving encoding of
+// package schema; some is false if no value lies between. Errors are *QueryError.
+func NumBounds(fd *schema.Field, q *query.Range) (lo, hi uint64, some bool, err error) {
+	hi = math.MaxUint64
+	empty := false
+	if q.Min != nil {
+		v, state, err := encodeBound(fd, q.Min.Value, true)
+		if err != nil {
+			return 0, 0, false, err
+		}
+		lo = v
+		if q.Min.Exclusive && state == boundExact {
+			empty = v == math.MaxUint64
+			lo++
+		}
+		empty = empty || state == boundAbove
+	}
+	if q.Max != nil {
+		v, state, err := encodeBound(fd, q.Max.Value, false)
+		if err != nil {
+			return 0, 0, false, err
+		}
+		hi = v
+		if q.Max.Exclusive && state == boundExact {
+			empty = empty || v == 0
+			hi--
+		}
+		empty = empty || state == boundBelow
+	}
+	return lo, hi, !empty && lo <= hi, nil
 }
 
 // termsNode converts exact values to the field's type. Those that no document can have, such as 1.5 in a field of whole numbers,

@@ -169,9 +169,12 @@ type Result struct {
 	Hits          []Hit
 	Total         uint64
 	TotalRelation string // Exactly or AtLeast; empty when no total was asked for
-	Partial       bool   // the deadline passed before everything was searched
-	Notes         []string
-	Stats         *score.Stats // what the scores were made with, of the terms that score; nil without Request.KeepStats or scores
+	// Entered is how many documents were among the best at some time, as they were met leaf by leaf in the order of their numbers; only
+	// with ByPlace.
+	Entered uint64
+	Partial bool // the deadline passed before everything was searched
+	Notes   []string
+	Stats   *score.Stats // what the scores were made with, of the terms that score; nil without Request.KeepStats or scores
 	// LocalStats are what Statistics gives for the query, whatever the scores were made with; nil without Request.LocalStats or scores.
 	LocalStats   *score.Stats
 	Scored       bool // scores of the hits come from words, and so from statistics

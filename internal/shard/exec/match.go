@@ -16,6 +16,7 @@ type MatchOptions struct {
 	Lenient       bool         // as in Request
 	Stats         *score.Stats // as in Request: they choose the words of a Match with MaxTerms
 	Trace         *Trace       // as in Request
+	Given         []Given      // as in Request
 }
 
 // MatchSet is the documents that a query and filters find.
@@ -33,7 +34,7 @@ type LeafMatch struct {
 // Match returns the live documents that q (nil: every document) and every filter find, without scores and statistics. A prefix may
 // have any number of words. Errors are those of Search; nothing is returned with one, also after a deadline.
 func Match(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers, q query.Node, filters []query.Node, o MatchOptions) (*MatchSet, error) {
-	req := Request{Query: q, DefaultFields: o.DefaultFields, Lenient: o.Lenient, Stats: o.Stats, Cache: o.Cache, Trace: o.Trace}
+	req := Request{Query: q, DefaultFields: o.DefaultFields, Lenient: o.Lenient, Stats: o.Stats, Cache: o.Cache, Trace: o.Trace, Given: o.Given}
 	s := newSearcher(ctx, leaves, sch, an, &req)
 	defer s.release()
 	if err := s.ended(); err != nil {

@@ -194,6 +194,8 @@ func (s *searcher) planNode(q query.Node) (*node, error) {
 			return nil, err
 		}
 		return s.node(node{kind: kindExists, field: f}), nil
+	case *query.Words:
+		return s.words(q)
 	case *query.Given:
 		if q.List < 0 || q.List >= len(s.req.Given) {
 			return nil, fmt.Errorf("plan query: list %d is not among the %d that are given", q.List, len(s.req.Given))
@@ -444,6 +446,52 @@ func (s *searcher) tokens(field int, value string, all bool, maxTerms int) (*nod
 	return n, nil
 }
 
+// words makes the node of text that was analysed before.
+func (s *searcher) words(q *query.Words) (*node, error) {
+	f, err := s.lookup(q.Field)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !searchable(&s.schema.Fields[f]):
+		return nil, &QueryError{Code: "field_not_searchable", Field: q.Field, Reason: describe(&s.schema.Fields[f]) + " has no words"}
+	case len(q.Words) == 0:
+		return nil, errors.New("plan query: there are no words")
+	}
+	if s.termCount += len(q.Words); s.termCount > MaxTerms {
+		return nil, s.tooManyLists(f)
+	}
+	if q.Phrase {
+		s.needField(f)
+		n := s.node(node{kind: kindPhrase, field: f, slop: min(q.Slop, maxSlop), slot: s.slots})
+		s.slots++
+		for _, w := range q.Words {
+			n.list = append(n.list, s.addTerm(f, []byte(w.Text)))
+			n.offs = append(n.offs, w.Offset)
+		}
+		return n, nil
+	}
+	var kids []*node
+	for _, w := range q.Words {
+		k := s.termNode(f, s.addTerm(f, []byte(w.Text)))
+		k.rep = float32(max(w.Times, 1))
+		kids = append(kids, k)
+	}
+	if len(kids) == 1 {
+		return kids[0], nil
+	}
+	n := s.node(node{kind: kindBool})
+	if q.All {
+		n.must = kids
+		return n, nil
+	}
+	n.should = kids
+	if q.MaxTerms > 0 && len(kids) > q.MaxTerms {
+		s.capped = append(s.capped, cappedMatch{n, q.MaxTerms})
+	}
+	return n, nil
+}
+
 type cappedMatch struct {
 	n   *node
 	max int
@@ -563,9 +611,15 @@ func (s *searcher) statistics() error {
 		if s.collect != nil && t.df > 0 {
 			s.collect.DF[score.Term{Field: s.schema.Fields[t.field].Name, Text: string(t.bytes)}] = t.df
 		}
+		docs := s.docs
+		if ext != nil {
+			if n, ok := ext.Corpus[s.schema.Fields[t.field].Name]; ok {
+				docs = n
+			}
+		}
 		// With the statistics of before, a term that they lack may have more documents by now than they speak of.
-		t.df = min(t.df, s.docs)
-		t.idf = score.IDF(s.docs, t.df)
+		t.df = min(t.df, docs)
+		t.idf = score.IDF(docs, t.df)
 	}
 	for _, c := range s.capped {
 		c.apply(s)

@@ -340,6 +340,9 @@ func (s *searcher) ranked(sh *shape, res *Result) error {
 			return err
 		}
 	}
+	if req.ByPlace {
+		res.Entered = s.top.entered
+	}
 	best, err := s.top.sorted(s.look)
 	if err != nil {
 		return err

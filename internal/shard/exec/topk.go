@@ -29,6 +29,7 @@ type topk struct {
 	byPlace bool // equals stand by leaf and document number
 
 	offered uint64
+	entered uint64      // those that were kept, if not to the end
 	work    *int        // of the search
 	after   *afterScore // documents up to this place are not wanted; nil: all are
 }
@@ -77,7 +78,7 @@ func (t *topk) reset(k int, leaves []Leaf, work *int) {
 	t.k, t.leaves, t.work = k, leaves, work
 	t.heap = t.heap[:0]
 	t.thr = float32(math.Inf(-1))
-	t.offered, t.after = 0, nil
+	t.offered, t.entered, t.after = 0, 0, nil
 }
 
 // worse tells whether a comes after b in the answer.
@@ -108,6 +109,7 @@ func (t *topk) add(leaf int, doc uint32, score float32) {
 	}
 	e := entry{score, int32(leaf), doc}
 	if len(t.heap) < t.k {
+		t.entered++
 		*t.work += heapWork(len(t.heap))
 		t.heap = append(t.heap, e)
 		i := len(t.heap) - 1
@@ -127,6 +129,7 @@ func (t *topk) add(leaf int, doc uint32, score float32) {
 	if t.k == 0 || score < t.thr || !t.worse(t.heap[0], e) {
 		return
 	}
+	t.entered++
 	*t.work += heapWork(len(t.heap))
 	t.heap[0] = e
 	t.sift(0)

@@ -101,7 +101,7 @@ func (inv *Inverter) SetSchema(sch *schema.Schema) error {
 					m.hintField = id
 				}
 				m.chunked = f.Chunked
-				m.positions = f.Positions >= schema.TokenPositions || f.Chunked
+				m.positions = f.Positions != schema.NoPositions || f.Chunked
 			}
 			m.strings = f.Fast
 			m.maxString = MaxStringBytes

@@ -244,17 +244,15 @@ type Hit struct {
 }
 
 // Top returns the k documents whose best passage scores highest; equals stand by leaf and document. Of each it has those passages that
-// are no further behind, in this order of passages, than the best one of the k-th document. accept has the documents of each leaf that
-// may be found, nil: the live ones.
+// are among the best 2k of all, or no further behind than the best one of the k-th document, in this order of passages. accept has the
+// documents of each leaf that may be found, nil: the live ones.
 func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Set, k int) ([]Hit, error) {
-	var best []Hit
-	var cut *Hit // the worst of the k best of those before
-	order := func(a, b Hit) int {
-		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Leaf, b.Leaf), cmp.Compare(a.Doc, b.Doc))
-	}
 	if k <= 0 {
 		return nil, nil
 	}
+	var best []Hit
+	var cut *Hit // the worst of the k best of those before
+	var cells []cell
 	for li, l := range leaves {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("search passages: %w", context.Cause(ctx))
@@ -271,14 +269,19 @@ func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Se
 			if ok != nil && !ok.Has(doc) {
 				continue
 			}
+			for _, r := range m.Rows() {
+				cells = append(cells, cell{r.Score, li, doc, r.Ordinal})
+			}
+			if len(cells) >= 4*k+256 {
+				cells = bestCells(cells, 2*k)
+			}
 			h := Hit{Leaf: li, Doc: doc, Score: m.Best()}
-			if cut != nil && order(h, *cut) > 0 {
+			if cut != nil && compareHits(h, *cut) > 0 {
 				continue
 			}
 			h.Rows = slices.Clone(m.Rows())
-			best = append(best, h)
-			if len(best) >= 2*k+16 {
-				slices.SortFunc(best, order)
+			if best = append(best, h); len(best) >= 2*k+16 {
+				slices.SortFunc(best, compareHits)
 				best = best[:k]
 				last := best[k-1]
 				cut = &last
@@ -288,28 +291,70 @@ func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Se
 			return nil, err
 		}
 	}
-	slices.SortFunc(best, order)
+	return cutHits(best, cells, k), nil
+}
+
+// Best is Top over documents whose passages have been given other scores.
+func Best(hits []Hit, k int) []Hit {
+	var cells []cell
+	for _, h := range hits {
+		for _, r := range h.Rows {
+			cells = append(cells, cell{r.Score, h.Leaf, h.Doc, r.Ordinal})
+		}
+	}
+	return cutHits(hits, cells, k)
+}
+
+// cutHits returns the best k documents with the passages that Top gives them. cells has at least the best 2k passages.
+func cutHits(best []Hit, cells []cell, k int) []Hit {
+	slices.SortFunc(best, compareHits)
 	best = best[:min(k, len(best))]
+	var last cell // the last passage that is kept
+	bounded := len(best) == k
+	if bounded {
+		h := &best[k-1]
+		last = cell{h.Score, h.Leaf, h.Doc, h.Rows[0].Ordinal}
+		for _, r := range h.Rows {
+			if r.Score == h.Score {
+				last.ordinal = r.Ordinal
+				break
+			}
+		}
+		if cells = bestCells(cells, 2*k); len(cells) < 2*k {
+			bounded = false
+		} else if c := cells[2*k-1]; c.compare(last) > 0 {
+			last = c
+		}
+	}
 	for i := range best {
 		h := &best[i]
 		slices.SortStableFunc(h.Rows, func(a, b score.Passage) int { return cmp.Compare(b.Score, a.Score) })
-		if len(best) < k {
-			continue
+		if bounded {
+			h.Rows = slices.DeleteFunc(h.Rows, func(r score.Passage) bool {
+				return cell{r.Score, h.Leaf, h.Doc, r.Ordinal}.compare(last) > 0
+			})
 		}
-		last := &best[k-1]
-		keep := 0
-		for keep < len(h.Rows) && h.Rows[keep].Score > last.Score {
-			keep++
-		}
-		switch place := cmp.Or(cmp.Compare(h.Leaf, last.Leaf), cmp.Compare(h.Doc, last.Doc)); {
-		case place == 0:
-			keep++
-		case place < 0:
-			for keep < len(h.Rows) && h.Rows[keep].Score == last.Score {
-				keep++
-			}
-		}
-		h.Rows = h.Rows[:keep]
 	}
-	return best, nil
+	return best
+}
+
+func compareHits(a, b Hit) int {
+	return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Leaf, b.Leaf), cmp.Compare(a.Doc, b.Doc))
+}
+
+// cell is a passage with its score.
+type cell struct {
+	score   float32
+	leaf    int
+	doc     uint32
+	ordinal uint32
+}
+
+func (a cell) compare(b cell) int {
+	return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.leaf, b.leaf), cmp.Compare(a.doc, b.doc), cmp.Compare(a.ordinal, b.ordinal))
+}
+
+func bestCells(cells []cell, n int) []cell {
+	slices.SortFunc(cells, cell.compare)
+	return cells[:min(n, len(cells))]
 }

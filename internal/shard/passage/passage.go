@@ -10,6 +10,7 @@
 package passage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -28,6 +29,11 @@ type Stats struct {
 	SumLen   uint64            // their tokens
 	Lengths  map[uint32]uint64 // how many have each length
 	DF       map[string]uint64 // passages that hold the term; absent: none
+
+	// FloorOf is how many passages Lengths speaks of, where that are not Passages; 0: it is.
+	FloorOf uint64
+	// Avg is the average length where SumLen does not tell it, as in statistics that came over a wire without sums; 0: it does.
+	Avg float32
 }
 
 // Add adds o, the statistics of other documents.
@@ -50,13 +56,16 @@ func (s *Stats) Add(o *Stats) {
 
 // AvgLen is the average length of a passage, at least 1.
 func (s *Stats) AvgLen() float32 {
+	if s.Avg > 0 {
+		return max(s.Avg, 1)
+	}
 	return score.AvgLen(score.FieldStats{SumLen: s.SumLen, Docs: s.Passages})
 }
 
 // Floor is the least length that a passage counts with: that of the passage at nine tenths of all, by length ascending. It is 0 without
 // passages.
 func (s *Stats) Floor() uint32 {
-	at := s.Passages * 9 / 10
+	at := cmp.Or(s.FloorOf, s.Passages) * 9 / 10
 	for _, l := range slices.Sorted(maps.Keys(s.Lengths)) {
 		n := s.Lengths[l]
 		if at < n {
@@ -359,4 +368,22 @@ func (c *cursor) positions() {
 		c.hasFreqs = true
 	}
 	c.pos = c.p.Positions(c.blk, c.i, &c.freqs, c.pos[:0])
+}
+
+// Split tells in which passages of a document positions stand: the length of each passage, and for each passage the positions of every
+// list that stand there.
+func Split(l exec.Leaf, field int, doc uint32, lists [][]uint32) (lengths []uint32, of [][][]uint32) {
+	f := newField(l, field)
+	if f.col == nil {
+		return nil, nil
+	}
+	f.at(doc)
+	lengths, of = make([]uint32, len(f.vals)), make([][][]uint32, len(f.vals))
+	for i := range f.vals {
+		lengths[i], of[i] = f.length(i), make([][]uint32, len(lists))
+	}
+	for k, pos := range lists {
+		f.places(pos, func(ordinal int, in []uint32) { of[ordinal][k] = in })
+	}
+	return lengths, of
 }

@@ -286,7 +286,7 @@ func top(t *testing.T, sc *passage.Scorer, sn *shard.Snapshot, c passage.Clause,
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Take passages best first until enough documents have one: those are the documents and their passages.
+	// Take passages best first until enough documents have one, and twice as many as documents are wanted.
 	type place struct {
 		leaf int
 		doc  uint32
@@ -314,17 +314,13 @@ func top(t *testing.T, sc *passage.Scorer, sn *shard.Snapshot, c passage.Clause,
 		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(pa.leaf, pb.leaf), cmp.Compare(pa.doc, pb.doc), cmp.Compare(a.Ordinal, b.Ordinal))
 	})
 	var want []hit
-	for _, r := range rows {
+	for n, r := range rows {
 		i := slices.IndexFunc(want, func(h hit) bool { return h.key == r.key })
-		if i < 0 {
-			if i = len(want); i == k {
-				break
-			}
-			want = append(want, hit{key: r.key, best: r.Score})
-		}
-		want[i].rows = append(want[i].rows, r.Passage)
-		if len(want) == k && i == k-1 {
-			break
+		switch {
+		case i >= 0 && (len(want) < k || n < 2*k):
+			want[i].rows = append(want[i].rows, r.Passage)
+		case i < 0 && len(want) < k:
+			want = append(want, hit{key: r.key, best: r.Score, rows: []score.Passage{r.Passage}})
 		}
 	}
 	var got []hit
