@@ -49,6 +49,9 @@ type work struct {
 	background bool
 	// asAsked says that the reference is right whatever it looks like: somebody has said so.
 	asAsked bool
+	// unsure says that the reference refuses documents of which only another coordinator knows which they are: members are given what they
+	// lack, and what differs stays.
+	unsure bool
 
 	mu        sync.Mutex
 	uncertain bool              // a write may be under way yet at a member that has not confirmed it

@@ -145,7 +145,8 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 		if !w.asAsked {
 			// What the reference refuses others may have in a later state. This comes last: what is put aside was kept for it before.
 			todo = slices.DeleteFunc(todo, func(d differing) bool {
-				if !w.r.refuses(ref.Addr, hints.Entry{Index: index, ID: d.id}) || w.refills(to, []differing{d}) {
+				refused := w.r.refuses(ref.Addr, hints.Entry{Index: index, ID: d.id}) || w.unsure && !d.adds()
+				if !refused || w.refills(to, []differing{d}) {
 					return false
 				}
 				out = append(out, d.id)

@@ -368,6 +368,62 @@ func TestAnOverflowEndsBesideARefusal(t *testing.T) {
 	}
 }
 
+// TestAnOverflowTakesNothingFromWhatOthersKnowToBeRefused: a member that is compared as a whole gets what it lacks also from one that refuses a document
+// of which only another coordinator knows which, and keeps its own state of what differs.
+func TestAnOverflowTakesNothingFromWhatOthersKnowToBeRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, byID := pair(t, 2, 300)
+		one := f.keeper(Options{})
+		defer one.shut(t)
+		q, err := hints.Open("hints", memfs.New(nil), hints.Options{MaxBytes: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		two := &keeper{f.coordinator(Options{Hints: q}), q}
+		defer two.shut(t)
+		m, ref := f.at(addr(0, 1)), f.at(addr(0, 0))
+		byID["pkg/7"] = doc("pkg/7", 2)
+		m.put("default", byID["pkg/7"])
+		ref.setRefuse("pkg/7", true)
+		one.missed(t, ref.addr, "pkg/7")
+		<-time.After(time.Minute)
+		m.setDown(true)
+		for i := range 100 {
+			id := fmt.Sprintf("new/%d", i)
+			byID[id] = doc(id, 1)
+			ref.put("default", byID[id])
+			if _, err := q.Add(m.addr, "default", []string{id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if p := q.Pending(); len(p) != 1 || !p[0].Overflowed {
+			t.Fatalf("%+v", p)
+		}
+		<-time.After(time.Minute)
+		m.setDown(false)
+		<-time.After(2 * time.Minute)
+		if got := m.docs("default"); !maps.Equal(got, byID) {
+			t.Errorf("it has %d documents of %d, and %s", len(got), len(byID), got["pkg/7"])
+		}
+		if got := two.aside(m.addr); !slices.Equal(got, []string{"default/pkg/7"}) {
+			t.Errorf("aside: %v", got)
+		}
+		if p := q.Pending(); len(p) != 1 || p[0].Short() {
+			t.Errorf("%+v", p)
+		}
+		// It is written anew.
+		ref.setRefuse("pkg/7", false)
+		byID["pkg/7"] = doc("pkg/7", 3)
+		m.put("default", byID["pkg/7"])
+		ref.put("default", byID["pkg/7"])
+		<-time.After(2 * refusedEvery)
+		if p := slices.Concat(one.q.Pending(), two.q.Pending()); len(p) != 0 {
+			t.Errorf("%+v", p)
+		}
+		f.same("default", byID)
+	})
+}
+
 // TestRefusalsLoseNothing draws writes that members miss, or refuse, while comparisons, replays and restarts go on: the last state that was
 // acknowledged of each document is at some member at any time, and at all of them in the end.
 func TestRefusalsLoseNothing(t *testing.T) {

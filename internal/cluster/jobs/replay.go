@@ -243,7 +243,13 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 		}
 		at := slices.IndexFunc(r.o.Hints.Pending(), func(p hints.MemberPending) bool { return p.Member == addr && p.Overflowed })
 		if at < 0 {
-			return r.replayAside(ctx, st, m)
+			if err := r.replayAside(ctx, st, m); err != nil {
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				r.log.Debug("look again at what a member refuses", "member", addr, "error", err) // all else it has
+			}
+			return nil
 		}
 		if err := r.compareMember(ctx, st, m); err != nil {
 			return err
@@ -397,6 +403,9 @@ func (r *Runner) compareMember(ctx context.Context, st *members.State, m *member
 	if err != nil {
 		return err
 	}
+	if err := r.heed(ctx); err != nil {
+		return err
+	}
 	var from *members.Member
 	for _, o := range m.group.Members {
 		if o != m.Member && !r.suspect(o.Addr) && (from == nil || r.doubts(o.Addr) < r.doubts(from.Addr)) {
@@ -408,6 +417,7 @@ func (r *Runner) compareMember(ctx context.Context, st *members.State, m *member
 	}
 	if from != nil && (m.Member != m.group.Members[0] || !r.short(from.Addr)) {
 		w := r.work(st)
+		w.unsure = r.others.refused(from.Addr)
 		left, err := w.repairMember(ctx, nil, from, m.Member, seen)
 		if err != nil {
 			return err
@@ -417,7 +427,7 @@ func (r *Runner) compareMember(ctx context.Context, st *members.State, m *member
 			switch err := w.refused[e]; {
 			case never(err):
 				refused[e] = err
-			case r.refuses(from.Addr, e):
+			case r.refuses(from.Addr, e), w.unsure:
 				refused[e] = errNoneKnows
 			default:
 				return errUnequal
