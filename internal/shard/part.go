@@ -17,6 +17,7 @@ import (
 type part struct {
 	seg *segmentFile    // one of the two
 	mem *memtable.Table //
+	tag uint64          // of a memtable, not given twice by this process
 
 	// Guarded by Shard.writeMu.
 	applied bitset.Set // documents that no applied operation killed
@@ -43,7 +44,7 @@ func newSegmentPart(f *segmentFile) *part {
 	return &part{seg: f, docs: uint32(n), live: bitset.Full(n), applied: bitset.Full(n), stats: f.stats()}
 }
 
-func newMemPart() *part { return &part{mem: memtable.New()} }
+func newMemPart() *part { return &part{mem: memtable.New(), tag: segmentIDs.Add(1)} }
 
 // current follows replacements: the part and number that the document has now. ok is false if it was dropped as dead.
 func current(p *part, doc uint32) (_ *part, _ uint32, ok bool) {

@@ -1,6 +1,9 @@
 package shard
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 
 	"github.com/weft-search/weft/internal/invariant"
@@ -117,6 +120,22 @@ func (sn *Snapshot) Segments() int { return len(sn.files) }
 
 // Bytes is the size of the segment files and of the memtables in memory.
 func (sn *Snapshot) Bytes() int64 { return sn.bytes }
+
+// memtableNames keeps the names of memtables of this process apart from those of others.
+var memtableNames = rand.Uint64()
+
+// SegmentID names a leaf by 32 lower-case hexadecimal digits: for a segment its id, for a memtable a number that is given once. A name and a
+// document number mean the same document in every snapshot of the shard that has the name; flushes and merges end names. The name of a
+// leaf of a masked snapshot is empty.
+func (sn *Snapshot) SegmentID(leaf int) string {
+	if sn.parts == nil || sn.parts[leaf] == nil {
+		return ""
+	}
+	if p := sn.parts[leaf]; p.mem != nil {
+		return fmt.Sprintf("%016x%016x", memtableNames, p.tag)
+	}
+	return strings.ReplaceAll(sn.parts[leaf].seg.meta.ID, "-", "")
+}
 
 // Find returns the place of the live document with the key.
 func (sn *Snapshot) Find(key string) (leaf int, doc uint32, ok bool) {
