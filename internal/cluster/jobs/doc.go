@@ -63,6 +63,9 @@
 // background its group is left alone, and nothing that differs is changed before whoever acknowledged it can have told. Without one, what only
 // another coordinator keeps is not known, and the primary is right.
 //
+// A document that a member refuses for good steps aside (refused.go), and holds up neither what else is kept for the member nor comparisons
+// and moves.
+//
 // # Concurrency
 //
 // A Runner is safe for concurrent use. It has a goroutine for jobs, one for hints, and one that tells others of these; calls of members are
