@@ -81,7 +81,11 @@ func (c Combiner) Combine(scores []float32) float32 {
 	case 0:
 		return 0
 	case 1:
-		// Every kind gives the score itself, but for rounding in e·s/e: a document with one value scores like that value.
+		// Every kind gives the score itself, but for rounding in e·s/e: a document with one value scores like that value. Only of a negative
+		// zero, which ranks below zero, WeightedTopK makes zero, as it does of several.
+		if scores[0] == 0 && c.kind() == WeightedTopK {
+			return 0
+		}
 		return scores[0]
 	}
 	switch c.kind() {
@@ -110,8 +114,8 @@ func (c Combiner) Combine(scores []float32) float32 {
 }
 
 func sum(scores []float32) float32 {
-	var s float32
-	for _, x := range scores {
+	s := scores[0] // not 0: of negative zeros the sum is one
+	for _, x := range scores[1:] {
 		s += x
 	}
 	return s

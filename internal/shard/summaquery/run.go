@@ -3,6 +3,7 @@ package summaquery
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"sort"
 
@@ -26,7 +27,15 @@ type hit struct {
 
 // order is that of hits: score descending, segment, document.
 func order(a, b hit) int {
-	return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.leaf, b.leaf), cmp.Compare(a.doc, b.doc))
+	return cmp.Or(cmpScores(b.score, a.score), cmp.Compare(a.leaf, b.leaf), cmp.Compare(a.doc, b.doc))
+}
+
+// cmpScores compares finite scores; of the two zeros the negative one is the lesser.
+func cmpScores(a, b float32) int {
+	if a == 0 && b == 0 {
+		return int(math.Float32bits(b)>>31) - int(math.Float32bits(a)>>31)
+	}
+	return cmp.Compare(a, b)
 }
 
 // runner runs the parts of one request.

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
@@ -17,142 +15,214 @@ import (
 	"github.com/weft-search/weft/internal/summa"
 )
 
-// ErrNotBuilt says that a search asks for what this package does not do yet.
-var ErrNotBuilt = &summa.Error{Code: codes.Unimplemented, Text: "l1, score_export, tracing, include_rrf_scores and FUSION_CANDIDATES are not served yet"}
-
 // Search answers a request that summa.Limits.CheckSearch found within w. Errors are *summa.Error where the client caused them.
 func Search(ctx context.Context, ix *Index, req *summapb.SearchRequest, w summa.Window, limits summa.Limits) (*summapb.SearchResponse, error) {
 	began := time.Now()
-	fusion := req.GetQuery().GetFusion()
-	if req.GetL1() != nil || req.GetScoreExport() != nil || req.GetIncludeRrfScores() || req.GetTracing() || fusion.GetMethod() == summapb.FusionMethod_FUSION_CANDIDATES {
-		return nil, ErrNotBuilt
-	}
-	if ms := req.GetTimeBudgetMs(); ms > 0 && fusion == nil {
+	fused := req.GetQuery().GetFusion()
+	if ms := req.GetTimeBudgetMs(); ms > 0 && fused == nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(min(ms, math.MaxInt32))*time.Millisecond, errBudget)
 		defer cancel()
 	}
-	out := &summapb.SearchResponse{Timings: &summapb.SearchTimings{}}
+	s := &search{ix: ix, req: req, w: w, limits: limits, out: &summapb.SearchResponse{Timings: &summapb.SearchTimings{}}}
 	c := &compiler{ix: ix}
-	rerank, err := c.reranker(req.GetReranker())
-	if err != nil {
+	var err error
+	if s.second, err = c.reranker(req.GetReranker()); err != nil {
 		return nil, err
 	}
-	r := newRunner(ctx, ix, req.GetTextStats())
-	var hits []hit
-	if fusion != nil {
-		hits, out.TotalHits, err = r.fuse(c, fusion, w)
+	s.r = newRunner(ctx, ix, req.GetTextStats())
+	if fused != nil {
+		err = s.fusion(c, fused)
 	} else {
-		hits, out.TotalHits, err = r.one(c, req.GetQuery(), w)
+		err = s.one(c)
 	}
 	if err != nil {
-		if fusion == nil && errors.Is(context.Cause(ctx), errBudget) {
-			out.Truncated = true // nothing was ranked to its end
-			return out, nil
+		if fused == nil && errors.Is(context.Cause(ctx), errBudget) {
+			s.out.Truncated = true // nothing was ranked to its end
+			return s.out, nil
 		}
-		return nil, err
-	}
-	searched := time.Now()
-	if rerank != nil {
-		if hits, err = r.rerank(rerank, hits); err != nil {
-			return nil, err
-		}
-	}
-	reranked := time.Now()
-	hits = hits[min(w.Offset, len(hits)):]
-	hits = hits[:min(w.Limit, len(hits))]
-	if out.Hits, err = load(ix, hits, req.GetFieldsToLoad(), limits); err != nil {
 		return nil, err
 	}
 	done := time.Now()
-	t := out.Timings
-	t.SearchUs, t.LoadUs, t.TotalUs = micros(began, searched), micros(reranked, done), micros(began, done)
-	if rerank != nil {
-		t.RerankUs = micros(searched, reranked)
+	t := s.out.Timings
+	t.SearchUs, t.TotalUs = micros(began, s.searched), micros(began, done)
+	if s.second != nil {
+		t.RerankUs = micros(s.searched, s.reranked)
 	}
-	out.TookMs = t.TotalUs / 1000
-	return out, nil
+	if !s.scored.IsZero() {
+		t.CandidateScoringUs = micros(s.searched, s.scored)
+	}
+	t.LoadUs = micros(s.loading, done)
+	s.out.TookMs = t.TotalUs / 1000
+	return s.out, nil
+}
+
+// search is the state of one search.
+type search struct {
+	ix     *Index
+	req    *summapb.SearchRequest
+	w      summa.Window
+	limits summa.Limits
+	second *reranker
+	r      *runner
+	out    *summapb.SearchResponse
+
+	searched, reranked, scored, loading time.Time
+}
+
+// one answers a query that is no fusion.
+func (s *search) one(c *compiler) error {
+	p, err := c.query(s.req.GetQuery())
+	if err != nil {
+		return err
+	}
+	if err := s.r.prepare(p); err != nil {
+		return err
+	}
+	hits, total, err := s.r.run(p, nil, s.w.Candidates)
+	if err != nil {
+		return err
+	}
+	s.out.TotalHits, s.searched = total, time.Now()
+	found := hits
+	if hits, err = s.rerank(hits); err != nil {
+		return err
+	}
+	page, err := s.page(hits)
+	if err != nil {
+		return err
+	}
+	if s.req.GetTracing() {
+		s.trace([]*summapb.QueryTrace{{
+			Query: s.req.GetQuery(), CandidateDepth: uint32(s.w.Candidates), TotalSeen: uint32(min(total, math.MaxUint32)), Candidates: candidatesOf(s.ix, found),
+		}}, page, nil)
+	}
+	return nil
+}
+
+// fusion answers a fusion.
+func (s *search) fusion(c *compiler, q *summapb.FusionQuery) error {
+	l1, export := s.req.GetL1(), s.req.GetScoreExport()
+	scored := l1 != nil || export != nil
+	f, err := s.r.newFusion(c, q, s.w, scored)
+	if err != nil {
+		return err
+	}
+	s.out.TotalHits, s.searched = f.total(), time.Now()
+	var hits []hit
+	var cands map[place]*candidate
+	most := 0
+	switch {
+	case scored:
+		most = int(cmp.Or(export.GetPassagesPerDocument(), stdExportRows))
+		backfill := l1 == nil || l1.Backfill == nil || l1.GetBackfill()
+		list, err := f.candidates(backfill, export.GetAllPassages(), export.GetSeedDocumentPassages())
+		if err != nil {
+			return err
+		}
+		if l1 != nil {
+			s.out.RankingMethod = methodFormula
+			exported := 0
+			if export != nil {
+				exported = most
+			}
+			if hits, err = f.rank(l1, s.w.Formula, list, exported); err != nil {
+				return err
+			}
+		} else {
+			s.out.RankingMethod = methodExport
+			if s.w.Limit < len(list) {
+				return refuse("feature export needs limit >= complete candidate union (%d documents)", len(list))
+			}
+			for i := range list {
+				hits = append(hits, hit{leaf: int(list[i].leaf), doc: list[i].doc, rows: bare(list[i].organic)})
+			}
+		}
+		s.out.SeededDocumentPassages = export.GetSeedDocumentPassages()
+		cands = make(map[place]*candidate, len(list))
+		for i := range list {
+			cands[list[i].place] = &list[i]
+		}
+		s.scored = time.Now()
+	case q.GetMethod() == summapb.FusionMethod_FUSION_CANDIDATES:
+		s.out.RankingMethod = methodCandidates
+		if hits = f.union(); s.w.Limit < len(hits) {
+			return refuse("candidate export needs limit >= complete union (%d documents)", len(hits))
+		}
+		s.out.FusionCandidates = f.candidateLists()
+	default:
+		if hits, err = f.ranked(); err != nil {
+			return err
+		}
+	}
+	if s.req.GetIncludeRrfScores() {
+		s.out.FusionCandidates = f.candidateLists()
+	}
+	if hits, err = s.rerank(hits); err != nil {
+		return err
+	}
+	page, err := s.page(hits)
+	if err != nil {
+		return err
+	}
+	if export != nil {
+		for i, h := range page {
+			one, omitted := f.export(cands[place{int32(h.leaf), h.doc}], most, l1 != nil)
+			if omitted > 0 && l1 == nil {
+				return failed("feature export would omit %d passages of document %d; increase export_passages or supply l1", omitted, h.doc)
+			}
+			s.out.Hits[i].CandidateScores = one
+		}
+	}
+	if s.req.GetIncludeRrfScores() {
+		if err := f.diagnose(page, s.out.Hits, scored); err != nil {
+			return err
+		}
+	}
+	if s.req.GetTracing() {
+		s.trace(f.trace(), page, q.GetFilters())
+	}
+	return nil
+}
+
+// bare are the rows of a hit that nothing ranked: its best scores by any branch.
+func bare(rows []score.Passage) []score.Passage {
+	rows = slices.Clone(rows)
+	slices.SortStableFunc(rows, func(a, b score.Passage) int { return cmp.Compare(b.Score, a.Score) })
+	return rows[:min(len(rows), bareRows)]
+}
+
+// rerank applies the second stage, if there is one.
+func (s *search) rerank(hits []hit) ([]hit, error) {
+	s.reranked = time.Now()
+	if s.second == nil {
+		return hits, nil
+	}
+	hits, err := s.r.rerank(s.second, hits)
+	s.reranked = time.Now()
+	return hits, err
+}
+
+// page cuts the hits of the reply out of the ranking and loads their fields.
+func (s *search) page(hits []hit) ([]hit, error) {
+	s.loading = time.Now()
+	hits = hits[min(s.w.Offset, len(hits)):]
+	hits = hits[:min(s.w.Limit, len(hits))]
+	var err error
+	s.out.Hits, err = load(s.ix, hits, s.req.GetFieldsToLoad(), s.limits)
+	return hits, err
+}
+
+func (s *search) trace(queries []*summapb.QueryTrace, page []hit, filters []*summapb.Query) {
+	s.out.Trace = &summapb.SearchTrace{Shards: []*summapb.ShardSearchTrace{{
+		IndexName: s.req.GetIndexName(), Queries: queries, Selected: candidatesOf(s.ix, page), RankingMethod: s.out.RankingMethod,
+		Truncated: s.out.Truncated, Filters: filters,
+	}}}
 }
 
 var errBudget = errors.New("the time budget of the search is spent")
 
 func micros(from, to time.Time) uint64 { return uint64(to.Sub(from).Microseconds()) }
-
-// one runs a query that is no fusion.
-func (r *runner) one(c *compiler, q *summapb.Query, w summa.Window) ([]hit, uint64, error) {
-	p, err := c.query(q)
-	if err != nil {
-		return nil, 0, err
-	}
-	if err := r.prepare(p); err != nil {
-		return nil, 0, err
-	}
-	return r.run(p, nil, w.Candidates)
-}
-
-// fuse runs the branches of a fusion and ranks their union.
-func (r *runner) fuse(c *compiler, f *summapb.FusionQuery, w summa.Window) ([]hit, uint64, error) {
-	var branches, filters []*part
-	for _, q := range f.GetQueries() {
-		if q.GetQuery() == nil {
-			return nil, 0, refuse("Fusion sub-query is missing")
-		}
-		p, err := c.query(q.GetQuery())
-		if err != nil {
-			return nil, 0, within("Invalid fusion sub-query: ", err)
-		}
-		branches = append(branches, p)
-	}
-	for _, q := range f.GetFilters() {
-		p, err := c.query(q)
-		if err != nil {
-			return nil, 0, within("Invalid fusion filter: ", err)
-		}
-		filters = append(filters, p)
-	}
-	if err := r.prepare(append(slices.Clone(branches), filters...)...); err != nil {
-		return nil, 0, err
-	}
-	total := uint64(0)
-	lists := make([]score.Branch[place], len(branches))
-	for i, p := range branches {
-		hits, n, err := r.run(p, filters, w.Depth)
-		if err != nil {
-			return nil, 0, err
-		}
-		_ = n
-		total += uint64(len(hits))
-		lists[i].Weight = cmp.Or(f.GetQueries()[i].GetWeight(), 1)
-		for _, h := range hits {
-			at := place{int32(h.leaf), h.doc}
-			if len(h.rows) == 0 {
-				lists[i].Hits = append(lists[i].Hits, score.Hit[place]{Doc: at, Score: h.score})
-			}
-			for _, row := range h.rows {
-				lists[i].Hits = append(lists[i].Hits, score.Hit[place]{Doc: at, Ordinal: row.Ordinal, Score: row.Score})
-			}
-		}
-	}
-	how := score.Fusion{Method: score.RRF, K: f.GetRrfK(), Combiner: score.Combiner{Kind: score.CombinerKind(f.GetCombiner())}}
-	if f.GetMethod() == summapb.FusionMethod_FUSION_NORMALIZED_WEIGHTED_SUM {
-		how.Method = score.WeightedSum
-	}
-	fused, err := score.Fuse(how, lists, func(a, b place) int { return cmp.Or(cmp.Compare(a.leaf, b.leaf), cmp.Compare(a.doc, b.doc)) })
-	if err != nil {
-		return nil, 0, failed("%v", err)
-	}
-	hits := make([]hit, 0, min(len(fused), w.Candidates))
-	for _, d := range fused[:min(len(fused), w.Candidates)] {
-		hits = append(hits, hit{int(d.Doc.leaf), d.Doc.doc, d.Score, d.Passages})
-	}
-	return hits, total, nil
-}
-
-// place is a document of a leaf.
-type place struct {
-	leaf int32
-	doc  uint32
-}
 
 // within puts what a refusal is about in the place of "Invalid query: ".
 func within(what string, err error) error {
@@ -270,10 +340,7 @@ func load(ix *Index, hits []hit, names []string, limits summa.Limits) ([]*summap
 	out := make([]*summapb.SearchHit, len(hits))
 	var src []byte
 	for i, h := range hits {
-		sh := &summapb.SearchHit{Address: &summapb.DocAddress{SegmentId: ix.Segments[h.leaf], DocId: h.doc}, Score: h.score}
-		for _, row := range h.rows {
-			sh.OrdinalScores = append(sh.OrdinalScores, &summapb.OrdinalScore{Ordinal: row.Ordinal, Score: row.Score})
-		}
+		sh := &summapb.SearchHit{Address: address(ix, h), Score: h.score, OrdinalScores: ordinals(h.rows)}
 		if !fields.Nothing() {
 			var err error
 			if src, err = ix.Leaves[h.leaf].Source(h.doc, src[:0]); err != nil {
