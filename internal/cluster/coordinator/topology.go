@@ -184,7 +184,7 @@ func (c *Coordinator) refused(addr string) *refusedReply {
 	}
 	out := &refusedReply{Documents: len(list)}
 	for _, r := range list[:min(len(list), shownRefused)] {
-		out.First = append(out.First, refusedDocument{r.Index, r.ID, r.Since.UTC()})
+		out.First = append(out.First, refusedDocument{r.Index, r.ID, r.Since})
 	}
 	return out
 }

@@ -19,7 +19,7 @@ var ErrRefused = errors.New("too many documents that it refuses")
 // Refused is a document that was put aside.
 type Refused struct {
 	Entry
-	Since time.Time // to the millisecond
+	Since time.Time // to the millisecond, in UTC
 }
 
 // SetAside stores that the member does not take these documents, for a reason that will stay, until TakeBack: others have them in a state that
@@ -40,7 +40,7 @@ func (q *Queue) SetAside(member string, entries []Entry) (full bool, err error) 
 	for _, r := range next {
 		known[r.Entry] = true
 	}
-	now := time.UnixMilli(q.o.Now().UnixMilli())
+	now := time.UnixMilli(q.o.Now().UnixMilli()).UTC()
 	for _, e := range entries {
 		if !known[e] {
 			known[e] = true
@@ -165,7 +165,7 @@ func decodeAside(b []byte) (list []Refused, reason string, newer bool) {
 	}
 	s := scanFile(b, 1, func(r record) {
 		for _, id := range r.ids {
-			list = append(list, Refused{Entry: Entry{Index: r.index, ID: string(id)}, Since: time.UnixMilli(r.at)})
+			list = append(list, Refused{Entry: Entry{Index: r.index, ID: string(id)}, Since: time.UnixMilli(r.at).UTC()})
 		}
 	})
 	if s.reason == "" && !s.closed {

@@ -203,7 +203,7 @@ func TestAsideGolden(t *testing.T) {
 	}
 	q = open(t, withFile(t, name, want), Options{})
 	defer closeQueue(t, q)
-	if got := q.Aside("a:1"); !reflect.DeepEqual(got, []Refused{{Entry{"i", "a"}, now2023()}, {Entry{"i", "文"}, now2023()}, {Entry{"j", "a"}, now2023()}}) {
+	if got := q.Aside("a:1"); !reflect.DeepEqual(got, []Refused{{Entry{"i", "a"}, now2023().UTC()}, {Entry{"i", "文"}, now2023().UTC()}, {Entry{"j", "a"}, now2023().UTC()}}) {
 		t.Errorf("version 1 reads as %+v", got)
 	}
 	newer := bytes.Clone(want)
