@@ -516,7 +516,11 @@ func (s *searcher) phrase(field int, q *query.Phrase) (*node, error) {
 		}
 	}
 	s.needField(field)
-	n := s.node(node{kind: kindPhrase, field: field, slop: min(q.Slop, maxSlop), slot: s.slots})
+	slop := min(q.Slop, maxSlop)
+	if fd.Chunked {
+		slop = min(slop, segment.ChunkStride/2) // passages stand closer
+	}
+	n := s.node(node{kind: kindPhrase, field: field, slop: slop, slot: s.slots})
 	s.slots++
 	base := toks[0].Pos
 	for _, tk := range toks {
