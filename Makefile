@@ -2,7 +2,7 @@
 GO ?= go
 TEST_TIMEOUT ?= 20m
 
-.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-check quality tail crash faults hostile check clean
+.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-check quality tail crash faults clock hostile check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
@@ -86,8 +86,11 @@ crash: ## 200 rounds of SIGKILL under a write load (long)
 
 FAULTS_FOR ?= 10m
 FAULTS_SEED ?= 0
-faults: ## random faults of networks, processes and disks on a cluster of processes under load, for FAULTS_FOR (Linux)
-	$(GO) test -count=1 -timeout 0 -v -run TestRandomFaults ./internal/cli/faulttest -faults.for $(FAULTS_FOR) -faults.seed $(FAULTS_SEED)
+faults: ## random faults of networks, processes, disks and clocks on a cluster of processes under load, for FAULTS_FOR (Linux)
+	$(GO) test -count=1 -timeout 0 -v -run TestRandomFaults ./internal/cli/faulttest -faults.for $(FAULTS_FOR) -faults.seed $(FAULTS_SEED) -faults.clock
+
+clock: ## wall clocks that jump under a cluster of processes (Linux; half a minute, and one more when the standard library is built)
+	$(GO) test -count=1 -timeout 20m -v -run 'Clock' ./internal/cli/faulttest -faults.seed $(FAULTS_SEED) -faults.clock
 
 hostile: ## clients that do not read, do not send, leave or ask nonsense, before a broker of processes (minutes)
 	WEFT_HOSTILE=full $(GO) test -count=1 -timeout 60m -v ./internal/cli/hostiletest

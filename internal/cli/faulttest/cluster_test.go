@@ -29,14 +29,23 @@ type server struct {
 	listeners int
 	command   func() *exec.Cmd
 	listening func(p *proctest.Process) // is told of every start
+	clock     *clock                    // nil: that of the machine
 
-	mu   sync.Mutex
-	proc *proctest.Process
-	gone bool // on purpose
+	mu    sync.Mutex
+	proc  *proctest.Process
+	gone  bool // on purpose
+	kills int
 }
 
 func (s *server) start() error {
-	p, err := proctest.StartCommand(s.listeners, s.command())
+	cmd := s.command()
+	if s.clock != nil {
+		if cmd.Env == nil {
+			cmd.Env = os.Environ()
+		}
+		cmd.Env = append(cmd.Env, s.clock.env())
+	}
+	p, err := proctest.StartCommand(s.listeners, cmd)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.name, err)
 	}
@@ -58,6 +67,7 @@ func (s *server) kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = true
+	s.kills++
 	if err := s.proc.Kill(); err != nil {
 		return fmt.Errorf("kill %s: %w", s.name, err)
 	}
@@ -135,6 +145,8 @@ type cluster struct {
 	dir     string
 	members []*member // grows under mu
 	brokers []*broker
+	bucket  *bucket      // nil: the store is a folder
+	moves   atomic.Int64 // begun and ended: odd while one is under way
 	mu      sync.Mutex
 
 	watch sync.WaitGroup
@@ -159,6 +171,8 @@ type shape struct {
 	fullDisk         bool          // the last member has a disk of its own
 	repairEvery      time.Duration // of brokers
 	moveDocs         int           // per second, of a rebalance
+	bucket           bool          // the store of brokers is a bucket
+	clocks           bool          // wall clocks can be turned
 }
 
 // every is how often brokers look at the shard map.
@@ -167,11 +181,18 @@ const every = 200 * time.Millisecond
 // open starts a cluster.
 func open(t *testing.T, rng *rand.Rand, s shape) *cluster {
 	t.Helper()
-	bin, err := proctest.BuildPlain()
+	build := proctest.BuildPlain
+	if s.clocks {
+		build = buildSkewed
+	}
+	bin, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &cluster{t: t, rng: rng, shape: s, bin: bin, dir: t.TempDir(), done: make(chan struct{})}
+	if s.bucket {
+		c.openBucket()
+	}
 	t.Cleanup(c.close)
 	for g := range s.groups {
 		for range s.replicas {
@@ -202,6 +223,7 @@ func (c *cluster) addMember(group int, ownDisk bool) *member {
 			m.dir = filepath.Join(m.dir, "data")
 		}
 	}
+	c.giveClock(&m.server, "clock-"+strconv.Itoa(len(c.members)))
 	m.listeners = 2
 	m.command = func() *exec.Cmd {
 		args := []string{
@@ -247,13 +269,17 @@ func (c *cluster) addBroker(i int, store bool) {
 	c.t.Helper()
 	b := &broker{store: store, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}}
 	b.name = fmt.Sprintf("broker-%d", i)
+	c.giveClock(&b.server, "clock-of-"+b.name)
 	b.listeners = 1
 	b.command = func() *exec.Cmd {
 		args := []string{
 			"broker", "--http", "127.0.0.1:0", "--shards", c.shards(), "--map-every", every.String(), "--repair-every", c.shape.repairEvery.String(),
 			"--move-docs-per-sec", strconv.Itoa(c.shape.moveDocs), "--log-level", "warn", "--drain-timeout", "10s",
 		}
-		if store {
+		switch {
+		case store && c.bucket != nil:
+			args = append(args, "--store", c.bucket.url())
+		case store:
 			args = append(args, "--store", filepath.Join(c.dir, "store"))
 		}
 		if i < 2 {
@@ -261,6 +287,9 @@ func (c *cluster) addBroker(i int, store bool) {
 		}
 		cmd := exec.Command(c.bin, args...)
 		cmd.Env = append(os.Environ(), nameVariable+"="+b.name)
+		if c.bucket != nil {
+			cmd.Env = append(cmd.Env, c.bucket.env()...)
+		}
 		return cmd
 	}
 	b.listening = func(p *proctest.Process) {
@@ -287,6 +316,17 @@ func (c *cluster) servers() []*server {
 	return out
 }
 
+// kills is how often processes were killed.
+func (c *cluster) kills() int {
+	n := 0
+	for _, s := range c.servers() {
+		s.mu.Lock()
+		n += s.kills
+		s.mu.Unlock()
+	}
+	return n
+}
+
 // close ends what is left.
 func (c *cluster) close() {
 	close(c.done)
@@ -309,6 +349,19 @@ func (c *cluster) close() {
 	}
 	for _, b := range c.brokers {
 		b.http.CloseIdleConnections()
+	}
+	if c.bucket != nil {
+		if err := c.bucket.proxy.Close(); err != nil {
+			c.t.Error(err)
+		}
+	}
+	for _, s := range c.servers() {
+		if s.clock == nil {
+			continue
+		}
+		if err := s.clock.close(); err != nil {
+			c.t.Error(err)
+		}
 	}
 	for _, m := range c.members {
 		if err := m.proxy.Close(); err != nil {

@@ -15,13 +15,15 @@ import (
 // fault is something that goes wrong and is mended again.
 type fault struct {
 	name  string
-	on    []*server // whose process it hits; none: connections or a disk
+	on    []*server // whose process it hits, or has to go on
+	links bool      // it hits connections
 	begin func() error
 	heal  func() error // of what begin has done; whole again when it returns, or soon after
 }
 
 // kinds are the kinds of faults. Each draws what it hits.
 var kinds = map[string]func(c *cluster) *fault{
+	"clock": (*cluster).jump,
 	"delay": func(c *cluster) *fault {
 		d := time.Duration(1+c.rng.IntN(30)) * time.Millisecond
 		return c.onLinks(fmt.Sprintf("delays of %v", d), link.Fault{There: link.Way{Delay: d}, Back: link.Way{Delay: d}})
@@ -67,7 +69,7 @@ var kinds = map[string]func(c *cluster) *fault{
 	},
 	"member killed": func(c *cluster) *fault {
 		m := c.members[c.rng.IntN(len(c.members))]
-		return &fault{m.name + " killed", []*server{&m.server}, m.kill, m.start}
+		return &fault{name: m.name + " killed", on: []*server{&m.server}, begin: m.kill, heal: m.start}
 	},
 	"group killed": func(c *cluster) *fault {
 		g := c.members[c.rng.IntN(len(c.members))].group
@@ -88,26 +90,29 @@ var kinds = map[string]func(c *cluster) *fault{
 				on = append(on, &m.server)
 			}
 		}
-		return &fault{fmt.Sprintf("group %d killed", g), on, of(func(m *member) error { return m.kill() }), of(func(m *member) error { return m.start() })}
+		return &fault{
+			name: fmt.Sprintf("group %d killed", g), on: on,
+			begin: of(func(m *member) error { return m.kill() }), heal: of(func(m *member) error { return m.start() }),
+		}
 	},
 	"broker killed": func(c *cluster) *fault {
 		b := c.brokers[c.rng.IntN(len(c.brokers))]
-		return &fault{b.name + " killed", []*server{&b.server}, b.kill, b.start}
+		return &fault{name: b.name + " killed", on: []*server{&b.server}, begin: b.kill, heal: b.start}
 	},
 	"member stopped": func(c *cluster) *fault {
 		m := c.members[c.rng.IntN(len(c.members))]
 		return &fault{
-			m.name + " stopped",
-			[]*server{&m.server},
-			func() error { return m.signal(syscall.SIGSTOP) }, func() error { return m.signal(syscall.SIGCONT) },
+			name:  m.name + " stopped",
+			on:    []*server{&m.server},
+			begin: func() error { return m.signal(syscall.SIGSTOP) }, heal: func() error { return m.signal(syscall.SIGCONT) },
 		}
 	},
 	"broker stopped": func(c *cluster) *fault {
 		b := c.brokers[c.rng.IntN(len(c.brokers))]
 		return &fault{
-			b.name + " stopped",
-			[]*server{&b.server},
-			func() error { return b.signal(syscall.SIGSTOP) }, func() error { return b.signal(syscall.SIGCONT) },
+			name:  b.name + " stopped",
+			on:    []*server{&b.server},
+			begin: func() error { return b.signal(syscall.SIGSTOP) }, heal: func() error { return b.signal(syscall.SIGCONT) },
 		}
 	},
 	"disk full": func(c *cluster) *fault {
@@ -118,10 +123,10 @@ var kinds = map[string]func(c *cluster) *fault{
 			but := c.rng.Int64N(24 << 10)
 			restart := c.rng.IntN(3) == 0
 			return &fault{
-				fmt.Sprintf("disk of %s full but for %d bytes", m.name, but),
-				[]*server{&m.server},
-				func() error { return m.disk.fill(but) },
-				func() error {
+				name:  fmt.Sprintf("disk of %s full but for %d bytes", m.name, but),
+				on:    []*server{&m.server},
+				begin: func() error { return m.disk.fill(but) },
+				heal: func() error {
 					if err := m.disk.empty(); err != nil || !restart {
 						return err
 					}
@@ -133,37 +138,61 @@ var kinds = map[string]func(c *cluster) *fault{
 	},
 }
 
-// onLinks is a fault of some links: one, all of a member, or all of a broker.
+// onLinks is a fault of some links: one, all of a member, all of a broker, or some to the bucket.
 func (c *cluster) onLinks(name string, f link.Fault) *fault {
 	b, m := c.brokers[c.rng.IntN(len(c.brokers))], c.members[c.rng.IntN(len(c.members))]
-	var hit func(br *broker, mem *member) bool
-	var where string
-	switch c.rng.IntN(4) {
-	case 0:
-		hit, where = func(_ *broker, mem *member) bool { return mem == m }, "to "+m.name
-	case 1:
-		hit, where = func(br *broker, _ *member) bool { return br == b }, "from "+b.name
+	out := &fault{links: true}
+	var hit func(br *broker, to *link.Proxy) bool
+	switch kind := c.rng.IntN(6); {
+	case kind == 0:
+		hit, name = func(_ *broker, to *link.Proxy) bool { return to == m.proxy }, name+" to "+m.name
+	case kind == 1:
+		hit, name = func(br *broker, _ *link.Proxy) bool { return br == b }, name+" from "+b.name
+	case kind == 2 && c.bucket != nil:
+		hit, name = func(_ *broker, to *link.Proxy) bool { return to == c.bucket.proxy }, name+" to the bucket"
+	case kind == 3 && c.bucket != nil:
+		hit, name = func(br *broker, to *link.Proxy) bool { return br == b && to == c.bucket.proxy }, name+" from "+b.name+" to the bucket"
 	default:
-		hit, where = func(br *broker, mem *member) bool { return br == b && mem == m }, "from "+b.name+" to "+m.name
+		hit, name = func(br *broker, to *link.Proxy) bool { return br == b && to == m.proxy }, name+" from "+b.name+" to "+m.name
+	}
+	if c.bucket != nil { // a broker does not start without its store
+		for _, br := range c.brokers {
+			if hit(br, c.bucket.proxy) {
+				out.on = append(out.on, &br.server)
+			}
+		}
 	}
 	set := func(f link.Fault, cut bool) func() error {
 		return func() error {
 			for _, br := range c.brokers {
-				for _, mem := range c.members {
-					if !hit(br, mem) {
+				for _, to := range c.proxies() {
+					if !hit(br, to) {
 						continue
 					}
 					if cut {
-						mem.proxy.Cut(br.name)
+						to.Cut(br.name)
 					}
-					mem.proxy.Set(br.name, f)
+					to.Set(br.name, f)
 				}
 			}
 			return nil
 		}
 	}
 	// What was held arrives late, or never.
-	return &fault{name + " " + where, nil, set(f, false), set(link.Fault{}, c.rng.IntN(2) == 0)}
+	out.name, out.begin, out.heal = name, set(f, false), set(link.Fault{}, c.rng.IntN(2) == 0)
+	return out
+}
+
+// proxies are the links to all members and to the bucket.
+func (c *cluster) proxies() []*link.Proxy {
+	var out []*link.Proxy
+	for _, m := range c.members {
+		out = append(out, m.proxy)
+	}
+	if c.bucket != nil {
+		out = append(out, c.bucket.proxy)
+	}
+	return out
 }
 
 // apart tells whether faults can be had at once: no process is hit by two, and connections by one.
@@ -171,7 +200,7 @@ func (c *cluster) apart(fs []*fault) bool {
 	seen := map[*server]bool{}
 	links := 0
 	for _, f := range fs {
-		if f.on == nil {
+		if f.links {
 			links++
 		}
 		for _, s := range f.on {
@@ -184,11 +213,11 @@ func (c *cluster) apart(fs []*fault) bool {
 	return links < 2
 }
 
-// cut resets all connections between brokers and members.
+// cut resets all connections of brokers to members and the bucket.
 func (c *cluster) cut() {
 	for _, b := range c.brokers {
-		for _, m := range c.members {
-			m.proxy.Cut(b.name)
+		for _, p := range c.proxies() {
+			p.Cut(b.name)
 		}
 	}
 }

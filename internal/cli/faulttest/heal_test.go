@@ -201,16 +201,63 @@ func (l *load) verify() {
 	for _, why := range append(l.h.check(), l.h.settle(live)...) {
 		t.Error(why)
 	}
+	schema := l.schema(ctx)
 	for _, b := range l.c.brokers {
 		l.listed(ctx, b, all, counts)
+		l.extras(ctx, b, all)
 	}
-	l.equal(ctx, all)
+	l.equal(ctx, schema, all)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, why := range clip(l.wrong) {
 		t.Error(why)
 	}
 	l.wrong = nil
+}
+
+// schema is that of the index, by all brokers and all members.
+func (l *load) schema(ctx context.Context) string {
+	t := l.c.t
+	t.Helper()
+	first := ""
+	for _, b := range l.c.brokers {
+		var in struct {
+			Schema string `json:"schema"`
+		}
+		a := b.call(ctx, http.MethodGet, "/indexes/"+index, nil, "", nil, "")
+		if a.err != nil || a.status != http.StatusOK || json.Unmarshal(a.body, &in) != nil || in.Schema == "" {
+			t.Fatalf("%s does not tell the schema: %v", b.name, a)
+		}
+		if first == "" {
+			first = in.Schema
+		}
+		if in.Schema != first {
+			t.Errorf("%s has the schema\n%s\nand %s\n%s", l.c.brokers[0].name, first, b.name, in.Schema)
+		}
+	}
+	return first
+}
+
+// extras checks that a broker finds the documents that have a field that was inferred.
+func (l *load) extras(ctx context.Context, b *broker, all map[string]string) {
+	t := l.c.t
+	t.Helper()
+	want := map[string]int{}
+	for _, raw := range all {
+		var d doc
+		if err := json.Unmarshal([]byte(raw), &d); err != nil {
+			t.Fatal(err)
+		}
+		if d.name != "" {
+			want[d.name]++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		f := l.search(ctx, b, url.Values{"q": {"_exists_:" + name}, "limit": {"0"}})
+		if f == nil || !f.whole() || f.Total != want[name] {
+			t.Errorf("%s does not find the %d documents with %s: %+v", b.name, want[name], name, f)
+		}
+	}
 }
 
 func difference(a, b map[string]string) string {
@@ -264,7 +311,7 @@ func (l *load) listed(ctx context.Context, b *broker, all map[string]string, cou
 }
 
 // equal compares searches with those of one fresh node that has the same documents.
-func (l *load) equal(ctx context.Context, all map[string]string) {
+func (l *load) equal(ctx context.Context, schema string, all map[string]string) {
 	t := l.c.t
 	t.Helper()
 	n, err := node.New(node.Config{DataDir: t.TempDir(), SlowSearch: -1})
@@ -286,7 +333,7 @@ func (l *load) equal(ctx context.Context, all map[string]string) {
 		n.Handler().ServeHTTP(w, r)
 		return &answer{status: w.Code, body: w.Body.Bytes()}
 	}
-	if a := do(http.MethodPut, "/indexes/"+index, "text/plain", []byte(sdl)); a.status != http.StatusCreated {
+	if a := do(http.MethodPut, "/indexes/"+index, "text/plain", []byte(schema)); a.status != http.StatusCreated {
 		t.Fatal(a)
 	}
 	var body []byte
@@ -297,8 +344,9 @@ func (l *load) equal(ctx context.Context, all map[string]string) {
 		t.Fatal(a)
 	}
 	r := rand.New(rand.NewPCG(l.seed, 77))
+	names := inferred(schema)
 	for range 40 {
-		p := url.Values{"index": {index}, "dfs": {"true"}, "limit": {strconv.Itoa(r.IntN(40))}, "q": {query(r)}}
+		p := url.Values{"index": {index}, "dfs": {"true"}, "limit": {strconv.Itoa(r.IntN(40))}, "q": {query(r, names)}}
 		switch r.IntN(4) {
 		case 0:
 			p.Set("sort", []string{"n", "bucket,score", "value:desc", "n:desc,id:desc"}[r.IntN(4)])
@@ -316,10 +364,36 @@ func (l *load) equal(ctx context.Context, all map[string]string) {
 	}
 }
 
-func query(r *rand.Rand) string {
+// inferred are the fields of a schema that came from documents.
+func inferred(schema string) []string {
+	var out []string
+	for line := range strings.Lines(schema) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "field "+extraPrefix); ok {
+			name, _, _ = strings.Cut(name, ":")
+			out = append(out, extraPrefix+name)
+		}
+	}
+	return out
+}
+
+func query(r *rand.Rand, names []string) string {
 	parts := make([]string, 1+r.IntN(3))
 	for i := range parts {
-		switch r.IntN(6) {
+		switch r.IntN(8) {
+		case 6, 7:
+			if len(names) == 0 {
+				parts[i] = "w1"
+				continue
+			}
+			name := names[r.IntN(len(names))]
+			switch strings.Split(name, "_")[1] {
+			case "int", "num":
+				parts[i] = fmt.Sprintf("%s:[%d TO %d]", name, r.IntN(50), 50+r.IntN(900))
+			case "text":
+				parts[i] = fmt.Sprintf("%s:w%d", name, r.IntN(20))
+			default:
+				parts[i] = "_exists_:" + name
+			}
 		case 0:
 			parts[i] = fmt.Sprintf(`"w%d w%d"~3`, r.IntN(60), r.IntN(60))
 		case 1:

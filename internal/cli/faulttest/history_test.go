@@ -33,6 +33,7 @@ type write struct {
 	start, end int64
 	outcome    outcome
 	by         string
+	told       string // the answers, for those who look into a finding
 }
 
 func (w *write) String() string {
@@ -40,7 +41,7 @@ func (w *write) String() string {
 	if w.end != forever {
 		end = time.Duration(w.end).String()
 	}
-	return fmt.Sprintf("%q by %s, %v to %s, %v", w.value, w.by, time.Duration(w.start), end, w.outcome)
+	return fmt.Sprintf("%q by %s, %v to %s, %v%s", w.value, w.by, time.Duration(w.start), end, w.outcome, w.told)
 }
 
 // sight is one document as it was read.
@@ -83,6 +84,13 @@ func (h *history) end(w *write, o outcome) {
 		w.end = h.now()
 	}
 	h.told[o]++
+}
+
+// tell notes an answer to a write.
+func (h *history) tell(w *write, answer string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.told += "; " + answer
 }
 
 // sure are the documents of which the outcome of every write is known.

@@ -9,8 +9,9 @@ import (
 )
 
 var (
-	seedFlag = flag.Uint64("faults.seed", 0, "seed of the choices of a run; 0: drawn, and printed")
-	forFlag  = flag.Duration("faults.for", 0, "how long random faults go on; 0: every kind of fault once")
+	seedFlag  = flag.Uint64("faults.seed", 0, "seed of the choices of a run; 0: drawn, and printed")
+	forFlag   = flag.Duration("faults.for", 0, "how long random faults go on; 0: every kind of fault once")
+	clockFlag = flag.Bool("faults.clock", false, "turn wall clocks, too: builds weft with another package time, which takes a minute once")
 )
 
 // patience is how long a step may take on a slow machine.

@@ -67,7 +67,11 @@ func (c *cluster) drawSome() []*fault {
 	for {
 		var fs []*fault
 		for range 1 + c.rng.IntN(2) {
-			if f := c.draw(order[c.rng.IntN(len(order))]); f != nil && c.apart(append(fs, f)) {
+			kind := order[c.rng.IntN(len(order))]
+			if c.shape.clocks && c.rng.IntN(6) == 0 {
+				kind = "clock"
+			}
+			if f := c.draw(kind); f != nil && c.apart(append(fs, f)) {
 				fs = append(fs, f)
 			}
 		}
@@ -101,9 +105,11 @@ func (l *load) cross(d time.Duration) {
 		}
 	}
 	jitter(20 * time.Millisecond)
+	l.calm.Store(true)
 	l.begin()
 	l.c.hold(d)
 	l.end()
+	l.calm.Store(false)
 	jitter(0)
 	ctx, cancel := context.WithTimeout(l.c.t.Context(), patience)
 	defer cancel()
@@ -132,7 +138,7 @@ func TestEveryKindOfFault(t *testing.T) {
 		t.Skip("starts real processes")
 	}
 	seed := drawSeed(t)
-	c := open(t, rand.New(rand.NewPCG(seed, 1)), shape{groups: 2, replicas: 2, keeping: mixed, fullDisk: true, moveDocs: 400})
+	c := open(t, rand.New(rand.NewPCG(seed, 1)), shape{groups: 2, replicas: 2, keeping: mixed, fullDisk: true, moveDocs: 400, bucket: seed%2 == 0, clocks: *clockFlag})
 	l := c.ready(seed)
 	l.cross(500 * time.Millisecond)
 	l.begin()
@@ -190,6 +196,11 @@ func (c *cluster) removeGroup() {
 	if err := errors.Join(m.kill(), m.proxy.Close()); err != nil {
 		c.t.Error(err)
 	}
+	if m.clock != nil {
+		if err := m.clock.close(); err != nil {
+			c.t.Error(err)
+		}
+	}
 }
 
 // topology runs a command of weft topology.
@@ -228,6 +239,8 @@ func (c *cluster) awaitMaps() {
 // move moves the documents so that they stand on so many groups, with some faults meanwhile.
 func (c *cluster) move(groups, faults int, most time.Duration) {
 	c.t.Helper()
+	c.moves.Add(1)
+	defer c.moves.Add(1)
 	b := c.brokers[c.rng.IntN(2)]
 	var started struct {
 		Job string `json:"job"`
@@ -285,6 +298,8 @@ func TestRandomFaults(t *testing.T) {
 				groups: 1 + rng.IntN(2), replicas: 2, fullDisk: rng.IntN(2) == 0, moveDocs: 100 + rng.IntN(1000),
 				keeping: []keeping{byStore, byMembers, mixed}[rng.IntN(3)],
 			}
+			s.clocks = *clockFlag
+			s.bucket = s.keeping != byMembers && rng.IntN(2) == 0
 			if s.groups == 1 {
 				s.replicas = 2 + rng.IntN(3)
 			}

@@ -30,8 +30,10 @@ const (
 	pageSize   = 400
 )
 
-// The schema that the index is declared with.
+// The schema that the index is declared with. Live documents bring fields with them, so that it grows.
 const sdl = `index faults {
+    dynamic: true
+    default_fields: [body]
     field id: text<raw> [indexed, stored, fast, primary]
     field kind: text<raw> [indexed, stored, fast]
     field bucket: text<raw> [indexed, stored, fast]
@@ -49,7 +51,14 @@ type doc struct {
 	Value  string `json:"value"`
 	N      int    `json:"n"`
 	Body   string `json:"body"`
+	extra
 }
+
+// extra is a field that the schema does not have before the first document with it. Nameless, there is none.
+type extra struct{ name, value string } // value: as JSON
+
+// extraPrefix begins the names of such fields.
+const extraPrefix = "x_"
 
 // buckets is how many there are.
 const buckets = 7
@@ -65,7 +74,52 @@ func newDoc(kind, id, value string) doc {
 	for i := range words {
 		words[i] = fmt.Sprintf("w%d", int(300*r.Float64()*r.Float64()))
 	}
-	return doc{ID: id, Kind: kind, Bucket: fmt.Sprintf("b%d", r.IntN(buckets)), Value: value, N: r.IntN(1000), Body: strings.Join(words, " ")}
+	d := doc{ID: id, Kind: kind, Bucket: fmt.Sprintf("b%d", r.IntN(buckets)), Value: value, N: r.IntN(1000), Body: strings.Join(words, " ")}
+	_, serial, _ := strings.Cut(value, "/")
+	serial, calm := strings.CutSuffix(serial, calmSuffix)
+	if n, err := strconv.Atoi(serial); err == nil && kind == "live" && r.IntN(3) > 0 {
+		d.extra = newExtra(r, n, calm)
+	}
+	return d
+}
+
+// How many writes there are to a new field, and how many fields at most: an index infers 1,000.
+const (
+	extraEvery = 50
+	mostExtras = 600
+)
+
+// calmSuffix ends the values of writes that are made while there are no faults.
+const calmSuffix = "-calm"
+
+// newExtra is one of the latest fields when so many writes were made, so that several writers meet a new one at a time. All but the last
+// kind are taken by every document for the same type; of the last the first document decides, and others are refused. Brokers of which
+// each reaches another member of the first group would decide otherwise, so there are such fields while there are no faults.
+func newExtra(r *rand.Rand, serial int, calm bool) extra {
+	n := max(0, serial/extraEvery-r.IntN(4))
+	if n >= mostExtras {
+		n = r.IntN(mostExtras)
+	}
+	kind := []string{"int", "num", "text", "flag", "date", "any"}[n%6]
+	if kind == "any" && !calm {
+		kind = "text"
+	}
+	e := extra{name: fmt.Sprintf("%s%s_%d", extraPrefix, kind, n)}
+	switch kind {
+	case "int":
+		e.value = strconv.Itoa(r.IntN(1000))
+	case "num":
+		e.value = strconv.Itoa(r.IntN(100)) + ".5"
+	case "text":
+		e.value = fmt.Sprintf(`"w%d w%d"`, r.IntN(20), r.IntN(20))
+	case "flag":
+		e.value = strconv.FormatBool(r.IntN(2) == 0)
+	case "date":
+		e.value = fmt.Sprintf(`"2026-%02d-03T04:05:06Z"`, 1+r.IntN(12))
+	default:
+		e.value = []string{"7", `"w7"`}[r.IntN(2)]
+	}
+	return e
 }
 
 func (d doc) json() []byte {
@@ -73,11 +127,38 @@ func (d doc) json() []byte {
 	if err != nil {
 		panic(err) // it has nothing but strings and numbers
 	}
+	if d.name != "" {
+		b = fmt.Appendf(b[:len(b)-1], ",%q:%s}", d.name, d.value)
+	}
 	return b
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *doc) UnmarshalJSON(b []byte) error {
+	type declared doc
+	if err := json.Unmarshal(b, (*declared)(d)); err != nil {
+		return err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(b, &all); err != nil {
+		return err
+	}
+	for name, value := range all {
+		if strings.HasPrefix(name, extraPrefix) {
+			if d.name != "" {
+				return fmt.Errorf("a document with %s and %s", d.name, name)
+			}
+			d.extra = extra{name, string(value)}
+		}
+	}
+	return nil
 }
 
 func stableID(i int) string { return fmt.Sprintf("s-%04d", i) }
 func liveID(i int) string   { return fmt.Sprintf("k-%03d", i) }
+
+// ownID is an id that one writer alone writes.
+func ownID(writer string, i int) string { return fmt.Sprintf("o-%s-%d", writer, i) }
 
 // answer is what came back of a call.
 type answer struct {
@@ -145,6 +226,7 @@ type load struct {
 	stop    chan struct{}
 	wg      sync.WaitGroup
 	serial  atomic.Int64
+	calm    atomic.Bool    // there are no faults
 	counted map[string]int // buckets of the stable documents
 
 	mu       sync.Mutex
@@ -180,6 +262,7 @@ func (l *load) note(what string, b *broker, a *answer) {
 	case a.err != nil, a.status == http.StatusOK, a.status == http.StatusMultiStatus:
 	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable, a.status == http.StatusGatewayTimeout, a.status == http.StatusInsufficientStorage:
 	case a.code() == "write_uncertain", a.code() == "load_under_way", a.code() == "load_moved", a.code() == "document_not_found":
+	case (a.code() == "type_conflict" || a.code() == "nothing_applied") && strings.Contains(string(a.body), extraPrefix+"any_"):
 	default:
 		l.blame("%s of %s: %v", what, b.name, a)
 	}
@@ -261,21 +344,30 @@ func outcomeOf(a *answer) outcome {
 		return unknown
 	case a.status == http.StatusOK:
 		return acked
-	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable:
+	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable, a.code() == "type_conflict", a.code() == "nothing_applied":
 		return refused
 	}
 	return unknown
 }
 
+// value is one that nobody wrote before.
+func (l *load) value(by string) string {
+	v := by + "/" + strconv.FormatInt(l.serial.Add(1), 10)
+	if l.calm.Load() {
+		v += calmSuffix
+	}
+	return v
+}
+
 func (l *load) write(r *rand.Rand, by string) {
-	value := by + "/" + strconv.FormatInt(l.serial.Add(1), 10)
+	value := l.value(by)
 	ctx, cancel := within(r)
 	defer cancel()
-	switch r.IntN(10) {
+	switch r.IntN(11) {
 	case 0, 1, 2, 3, 4:
 		id := liveID(r.IntN(liveIDs))
 		b := l.broker(r)
-		w := l.h.begin(by, id, value)
+		w := l.h.begin(by+" with a put at "+b.name, id, value)
 		a := b.call(ctx, http.MethodPost, "/index", url.Values{"index": {index}}, "application/json", newDoc("live", id, value).json(), "")
 		l.h.end(w, outcomeOf(a))
 		l.note("put", b, a)
@@ -283,13 +375,86 @@ func (l *load) write(r *rand.Rand, by string) {
 	case 5, 6:
 		id := liveID(r.IntN(liveIDs))
 		b := l.broker(r)
-		w := l.h.begin(by, id, "")
+		w := l.h.begin(by+" with a delete at "+b.name, id, "")
 		a := b.call(ctx, http.MethodDelete, "/index", url.Values{"index": {index}, "id": {id}}, "", nil, "")
 		l.h.end(w, outcomeOf(a))
 		l.note("delete", b, a)
 		l.honest("delete", b, a)
+	case 7:
+		l.again(ctx, r, by, value)
 	default:
 		l.bulk(ctx, r, by, value)
+	}
+}
+
+// own is how many documents a writer has for itself.
+const own = 8
+
+// again loads documents with a key, writes some of them otherwise, and sends the load again, which has no effect any more.
+func (l *load) again(ctx context.Context, r *rand.Rand, by, value string) {
+	var body []byte
+	for i := range own {
+		body = append(append(body, newDoc("live", ownID(by, i), value).json()...), '\n')
+	}
+	begin := func() []*write {
+		ws := make([]*write, own)
+		for i := range ws {
+			ws[i] = l.h.begin(by+" with a bulk that is sent twice", ownID(by, i), value)
+		}
+		return ws
+	}
+	send := func() *answer {
+		b := l.broker(r)
+		a := b.call(ctx, http.MethodPost, "/index/bulk", url.Values{"index": {index}}, "application/x-ndjson", body, value)
+		l.note("bulk", b, a)
+		l.honest("bulk", b, a)
+		return a
+	}
+	kills, moves := l.c.kills(), l.c.moves.Load()
+	ws := begin()
+	o := outcomeOf(send())
+	for _, w := range ws {
+		l.h.end(w, o)
+	}
+	if o != acked {
+		return
+	}
+	for i := range own {
+		if r.IntN(2) == 0 {
+			continue
+		}
+		b, over := l.broker(r), l.value(by)
+		w := l.h.begin(by+" with a put at "+b.name, ownID(by, i), over)
+		a := b.call(ctx, http.MethodPost, "/index", url.Values{"index": {index}}, "application/json", newDoc("live", ownID(by, i), over).json(), "")
+		l.h.end(w, outcomeOf(a))
+		l.note("put", b, a)
+		l.honest("put", b, a)
+	}
+	ws = begin()
+	a := send()
+	var said struct {
+		Repeated bool `json:"repeated"`
+	}
+	// A key is lost with a disk that is full, and by the calendar when a member starts; and where documents move, a member of the first
+	// group that missed the beginning may be the only one that is asked.
+	kept := !l.c.shape.fullDisk && l.c.kills() == kills && l.c.moves.Load() == moves && moves%2 == 0
+	o = outcomeOf(a)
+	if a.err == nil && a.status/100 == 2 {
+		if err := json.Unmarshal(a.body, &said); err != nil {
+			l.blame("a load that was sent again: %v: %v", err, a)
+		}
+		if kept && !said.Repeated {
+			l.blame("a load that was sent again is not known any more: %v", a)
+		}
+		if o = unknown; said.Repeated || kept {
+			o = refused
+		}
+	}
+	if a.code() == "load_moved" || a.code() == "load_under_way" {
+		o = refused
+	}
+	for _, w := range ws {
+		l.h.end(w, o)
 	}
 }
 
@@ -315,60 +480,73 @@ func (l *load) honest(what string, b *broker, a *answer) {
 // another broker.
 func (l *load) bulk(ctx context.Context, r *rand.Rand, by, value string) {
 	ids := r.Perm(liveIDs)[:1+r.IntN(30)]
+	key, tries, how := "", 1, " with a bulk"
+	if r.IntN(2) == 0 {
+		key, tries, how = value, 4, " with a bulk that has a key"
+	}
 	var body []byte
 	ws := make([]*write, len(ids))
 	for i, n := range ids {
 		body = append(append(body, newDoc("live", liveID(n), value).json()...), '\n')
-		ws[i] = l.h.begin(by, liveID(n), value)
+		ws[i] = l.h.begin(by+how, liveID(n), value)
 	}
-	key, tries := "", 1
-	if r.IntN(2) == 0 {
-		key, tries = value, 4
-	}
-	total := refused
-	var lines map[int]bool // that failed, where all else is in
+	total, before := refused, false // before: an earlier try may have had an effect
+	var lines map[int]outcome       // that failed, where all else is in
 	for range tries {
 		b := l.broker(r)
 		a := b.call(ctx, http.MethodPost, "/index/bulk", url.Values{"index": {index}}, "application/x-ndjson", body, key)
 		l.note("bulk", b, a)
 		l.honest("bulk", b, a)
+		for _, w := range ws {
+			l.h.tell(w, fmt.Sprintf("at %v %s: %.300s", time.Duration(l.h.now()).Round(time.Millisecond), b.name, a))
+		}
 		lines = nil
 		switch o := outcomeOf(a); {
+		case o == acked && before && l.c.shape.keeping != byStore:
+			// Coordinators that share no store may have undone what a member took the first time, before the others are made equal to it.
+			total = unknown
 		case o == acked:
 			total = acked
 		case o == unknown:
 			total = unknown
 			lines = failedLines(a)
+			before = true
 		}
-		if total == acked || ctx.Err() != nil || l.stopped() {
+		if outcomeOf(a) == acked || ctx.Err() != nil || l.stopped() {
 			break
 		}
 	}
 	for i, w := range ws {
 		o := total
-		if total == unknown && lines != nil && !lines[i+1] {
-			o = acked
+		if total == unknown && lines != nil {
+			failed, is := lines[i+1]
+			if o = acked; is {
+				o = failed
+			}
 		}
 		l.h.end(w, o)
 	}
 }
 
 // failedLines are the lines that are not in, where every member has taken all others; else nil.
-func failedLines(a *answer) map[int]bool {
+func failedLines(a *answer) map[int]outcome {
 	var r struct {
 		Indexed int `json:"indexed"`
 		Failed  int `json:"failed"`
 		Errors  []struct {
-			Line int `json:"line"`
+			Line int    `json:"line"`
+			Code string `json:"code"`
 		} `json:"errors"`
 		Addresses []string `json:"failed_addresses"`
 	}
 	if a.err != nil || a.status != http.StatusMultiStatus || json.Unmarshal(a.body, &r) != nil || len(r.Addresses) > 0 || r.Failed != len(r.Errors) || r.Indexed == 0 {
 		return nil
 	}
-	out := map[int]bool{}
+	out := map[int]outcome{}
 	for _, e := range r.Errors {
-		out[e.Line] = true
+		if out[e.Line] = unknown; e.Code == "type_conflict" {
+			out[e.Line] = refused
+		}
 	}
 	return out
 }
@@ -436,10 +614,10 @@ func (l *load) read(r *rand.Rand, by string) {
 	by += " of " + b.name
 	switch r.IntN(10) {
 	case 0, 1, 2:
-		id := liveID(r.IntN(liveIDs))
+		id := l.some(r)
 		start := l.h.now()
 		if d, ok := l.get(ctx, b, id); ok {
-			l.h.see(by, id, d.Value, start)
+			l.sight(by+" with get", id, d, start)
 		}
 	case 3:
 		want := newDoc("stable", stableID(r.IntN(stableDocs)), "")
@@ -447,7 +625,7 @@ func (l *load) read(r *rand.Rand, by string) {
 			l.blame("%s got %s as %+v", by, want.ID, d)
 		}
 	case 4, 5:
-		id := liveID(r.IntN(liveIDs))
+		id := l.some(r)
 		start := l.h.now()
 		f := l.search(ctx, b, url.Values{"q": {"id:" + strconv.Quote(id)}, "dfs": {strconv.FormatBool(r.IntN(2) == 0)}})
 		switch {
@@ -455,9 +633,9 @@ func (l *load) read(r *rand.Rand, by string) {
 		case f.Total != len(f.Hits) || f.Total > 1:
 			l.blame("%s found %d documents with the id %s, shows %d", by, f.Total, id, len(f.Hits))
 		case f.Total == 0:
-			l.h.see(by, id, "", start)
+			l.h.see(by+" with search", id, "", start)
 		case f.Hits[0].Source != nil: // a document may go between being found and being shown
-			l.h.see(by, id, f.Hits[0].Source.Value, start)
+			l.sight(by+" with search", id, f.Hits[0].Source, start)
 		}
 	case 6, 7:
 		p := url.Values{"q": {"kind:stable"}, "limit": {"0"}, "aggs": {"b:terms(bucket,0)"}, "dfs": {strconv.FormatBool(r.IntN(2) == 0)}}
@@ -493,6 +671,22 @@ func (l *load) read(r *rand.Rand, by string) {
 	default:
 		l.list(ctx, r, by)
 	}
+}
+
+// some is the id of a live document.
+func (l *load) some(r *rand.Rand) string {
+	if r.IntN(4) == 0 {
+		return ownID("writer-"+strconv.Itoa(r.IntN(writers)), r.IntN(own))
+	}
+	return liveID(r.IntN(liveIDs))
+}
+
+// sight records a live document that was read, which has to be as it was written.
+func (l *load) sight(by, id string, d *doc, start int64) {
+	if d.ID != "" && *d != newDoc("live", id, d.Value) {
+		l.blame("%s got %s as %+v", by, id, *d)
+	}
+	l.h.see(by, id, d.Value, start)
 }
 
 // get reads a document; the zero document if there is none.

@@ -25,6 +25,9 @@ var Build = sync.OnceValues(func() (string, error) { return build("-race") })
 // BuildPlain makes the binary once as it is delivered, for tests with many processes. Main removes it.
 var BuildPlain = sync.OnceValues(func() (string, error) { return build() })
 
+// BuildWith makes a binary with flags of go build, each time. Main removes it.
+func BuildWith(flags ...string) (string, error) { return build(flags...) }
+
 func build(flags ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "weft-proctest-")
 	if err != nil {
