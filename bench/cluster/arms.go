@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -62,7 +61,7 @@ func (b *bench) cluster(name string, shards, members int, flags ...string) (*sys
 	for g := range shards {
 		var group []string
 		for m := range members {
-			id := name + "-" + strconv.Itoa(g) + "-" + strconv.Itoa(m)
+			id := fmt.Sprintf("%s-%d-%d-%d", name, members, g, m)
 			args := append([]string{"node", flag, "127.0.0.1:0", "--data-dir", b.path(id)}, quiet...)
 			p, err := b.start(id, 1, append(args, flags...)...)
 			if err != nil {
@@ -73,7 +72,7 @@ func (b *bench) cluster(name string, shards, members int, flags ...string) (*sys
 		}
 		groups = append(groups, strings.Join(group, "|"))
 	}
-	id := name + "-broker"
+	id := fmt.Sprintf("%s-%d-broker", name, members)
 	args := append([]string{"broker", "--http", "127.0.0.1:0", "--data-dir", b.path(id), "--shards", strings.Join(groups, ","), "--repair-every", "0s"}, quiet...)
 	p, err := b.start(id, 1, args...)
 	if err != nil {

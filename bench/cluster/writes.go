@@ -38,12 +38,22 @@ func (b *bench) singles(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
+	mirrored := len(systems)
+	for _, arm := range b.arms { // the same without a second member: what is left is the price of replication
+		s, startErr := b.cluster(arm, writeShards, 1)
+		if startErr != nil {
+			return startErr
+		}
+		defer func() { err = errors.Join(err, s.stop()) }()
+		s.name += ", 1 member"
+		systems = append(systems, s)
+	}
 	for _, s := range systems {
 		if _, err := s.api.PutIndex(ctx, index, c.schema); err != nil {
 			return fmt.Errorf("%s: make the index: %w", s.name, err)
 		}
 	}
-	b.print("\n### Single documents\n\nOne after the other, each acknowledged before the next; a node, and a broker over %d groups of %d members. Documents a second, median of %d rounds of %d.\n\n",
+	b.print("\n### Single documents\n\nOne after the other, each acknowledged before the next; a node, and a broker over %d groups of %d members, and of one. Documents a second, median of %d rounds of %d.\n\n",
 		writeShards, writeMembers, writeRounds, b.writes)
 	times := make([][]time.Duration, len(systems))
 	rates := make([][]float64, len(systems))
@@ -93,8 +103,10 @@ func (b *bench) singles(ctx context.Context) (err error) {
 		f := figuresOf(times[i : i+1])
 		ratio := median(rates[0]) / median(rates[i])
 		b.print("| %s | %.0f | %s | %s | %s | %.2f |\n", s.name, median(rates[i]), strings.TrimSpace(spread0(rates[i])), micros(f.p50), micros(f.p99), ratio)
-		if i > 0 {
+		if i > 0 && i < mirrored {
 			b.marks = append(b.marks, mark{"single writes, " + s.name + ": time over the node's", 1.5, ratio, ""})
+			single := median(rates[mirrored+i-1])
+			b.marks = append(b.marks, mark{"single writes, " + s.name + ": time over that with one member", 1.5, single / median(rates[i]), ""})
 		}
 	}
 	b.print("\nAll members write to one disk here. A file of 1 KiB more and its sync take %s µs by one writer; by two at once each takes %s µs (medians).\n", micros(alone), micros(pair))
