@@ -13,6 +13,8 @@
 package summaquery
 
 import (
+	"sync"
+
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/passage"
@@ -23,6 +25,55 @@ type Index struct {
 	Schema    *schema.Schema
 	Analyzers exec.Analyzers
 	Leaves    []exec.Leaf
-	Segments  []string       // the id of each leaf, 32 hex digits; ascending, as equals stand by it
-	Passages  *passage.Cache // may be nil
+	Segments  []string // the id of each leaf, 32 hex digits; ascending, as equals stand by it
+	Cache     *Cache   // may be nil
+}
+
+// Cache remembers of segments what searches would else count each time. One serves any number of indexes. The zero value is ready for
+// use.
+type Cache struct {
+	passages passage.Cache
+
+	mu   sync.Mutex
+	docs map[docsKey]uint64
+}
+
+type docsKey struct {
+	leaf  uint64
+	field int
+}
+
+// mostCached bounds the segments and fields that a Cache remembers the documents of.
+const mostCached = 1 << 16
+
+func (c *Cache) ofPassages() *passage.Cache {
+	if c == nil {
+		return nil
+	}
+	return &c.passages
+}
+
+// counted returns the number of documents, dead or not, that count makes for a field of a leaf, and remembers it.
+func (c *Cache) counted(l exec.Leaf, field int, count func() (uint64, error)) (uint64, error) {
+	k := docsKey{l.Identity(), field}
+	if c == nil || k.leaf == 0 {
+		return count()
+	}
+	c.mu.Lock()
+	n, ok := c.docs[k]
+	c.mu.Unlock()
+	if ok {
+		return n, nil
+	}
+	n, err := count()
+	if err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.docs == nil || len(c.docs) >= mostCached {
+		c.docs = map[docsKey]uint64{}
+	}
+	c.docs[k] = n
+	return n, nil
 }

@@ -85,7 +85,7 @@ func (r *runner) prepare(parts ...*part) error {
 	}
 	for field, list := range terms {
 		slices.Sort(list)
-		st, err := passage.Statistics(r.ctx, r.ix.Leaves, field, slices.Compact(list), r.ix.Passages)
+		st, err := passage.Statistics(r.ctx, r.ix.Leaves, field, slices.Compact(list), r.ix.Cache.ofPassages())
 		if err != nil {
 			return err
 		}
@@ -526,7 +526,14 @@ func (r *runner) node(p *part, given *[]exec.Given, k int) (query.Node, error) {
 		return p.node, nil
 	case kindFilter:
 		f := &r.ix.Schema.Fields[p.field]
-		if rg, ok := p.node.(*query.Range); ok && f.Multi {
+		if rg, ok := p.node.(*query.Range); ok && f.Type != schema.Text {
+			several, err := r.severalValues(p.field)
+			if err != nil {
+				return nil, err
+			}
+			if !several {
+				return p.node, nil
+			}
 			g, err := r.firstValues(p.field, f, rg)
 			if err != nil {
 				return nil, err
@@ -696,6 +703,16 @@ func listOf(hits []hit, leaves int) exec.Given {
 		g[h.leaf].Docs, g[h.leaf].Scores = append(g[h.leaf].Docs, h.doc), append(g[h.leaf].Scores, h.score)
 	}
 	return g
+}
+
+// severalValues tells whether a document has more than one value in a field of numbers: the wire allows it whatever the schema says.
+func (r *runner) severalValues(field int) (bool, error) {
+	for _, l := range r.ix.Leaves {
+		if several, err := passage.Several(r.ctx, l, field, r.ix.Cache.ofPassages()); several || err != nil {
+			return several, err
+		}
+	}
+	return false, nil
 }
 
 // firstValues lists the documents whose first value lies in a range, with score 1.

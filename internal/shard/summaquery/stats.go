@@ -96,15 +96,27 @@ func fieldStats(ctx context.Context, ix *Index, field int) (st score.FieldStats,
 		if has == nil {
 			continue
 		}
-		live := l.Live()
-		n := uint64(0)
-		for doc := range l.NumDocs() {
-			if doc%(1<<15) == 0 && ctx.Err() != nil {
-				return st, false, fmt.Errorf("count documents: %w", context.Cause(ctx))
+		count := func(of func(doc uint32) bool) (n uint64, err error) {
+			for doc := range l.NumDocs() {
+				if doc%(1<<15) == 0 && ctx.Err() != nil {
+					return 0, fmt.Errorf("count documents: %w", context.Cause(ctx))
+				}
+				if of(doc) && has(doc) {
+					n++
+				}
 			}
-			if (live == nil || live.Has(doc)) && has(doc) {
-				n++
+			return n, nil
+		}
+		n, err := ix.Cache.counted(l, field, func() (uint64, error) { return count(func(uint32) bool { return true }) })
+		if err != nil {
+			return st, false, err
+		}
+		if live := l.Live(); live != nil {
+			dead, err := count(func(doc uint32) bool { return !live.Has(doc) })
+			if err != nil {
+				return st, false, err
 			}
+			n -= dead
 		}
 		changed = changed || n != own.Docs
 		st.Docs += n
@@ -154,7 +166,7 @@ func TextStats(ctx context.Context, ix *Index, q *summapb.Query) (*summapb.TextS
 		st := &summapb.TextFieldStats{Field: f.Name}
 		df := map[string]uint64{}
 		if f.Chunked {
-			ps, err := passage.Statistics(ctx, ix.Leaves, field, list, ix.Passages)
+			ps, err := passage.Statistics(ctx, ix.Leaves, field, list, ix.Cache.ofPassages())
 			if err != nil {
 				return nil, err
 			}
