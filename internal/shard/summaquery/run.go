@@ -3,6 +3,7 @@ package summaquery
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"sort"
@@ -708,8 +709,24 @@ func listOf(hits []hit, leaves int) exec.Given {
 // severalValues tells whether a document has more than one value in a field of numbers: the wire allows it whatever the schema says.
 func (r *runner) severalValues(field int) (bool, error) {
 	for _, l := range r.ix.Leaves {
-		if several, err := passage.Several(r.ctx, l, field, r.ix.Cache.ofPassages()); several || err != nil {
-			return several, err
+		col := l.NumColumn(field)
+		if col == nil {
+			continue
+		}
+		n, err := r.ix.Cache.counted(l, field, func() (n uint64, err error) {
+			var vals []uint64
+			for doc := range l.NumDocs() {
+				if doc%(1<<15) == 0 && r.ctx.Err() != nil {
+					return 0, fmt.Errorf("look for several values: %w", context.Cause(r.ctx))
+				}
+				if vals = col.Values(doc, vals[:0]); len(vals) > 1 {
+					n++
+				}
+			}
+			return n, nil
+		})
+		if n > 0 || err != nil {
+			return n > 0, err
 		}
 	}
 	return false, nil
