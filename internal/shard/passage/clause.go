@@ -3,6 +3,7 @@ package passage
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -245,7 +246,8 @@ type Hit struct {
 
 // Top returns the k documents whose best passage scores highest; equals stand by leaf and document. Of each it has those passages that
 // are among the best 2k of all, or no further behind than the best one of the k-th document, in this order of passages. accept has the
-// documents of each leaf that may be found, nil: the live ones.
+// documents of each leaf that may be found, nil: the live ones. Where the context ends meanwhile, what was found until then comes with
+// its error.
 func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Set, k int) ([]Hit, error) {
 	if k <= 0 {
 		return nil, nil
@@ -253,9 +255,11 @@ func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Se
 	var best []Hit
 	var cut *Hit // the worst of the k best of those before
 	var cells []cell
+	var ended error
 	for li, l := range leaves {
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("search passages: %w", context.Cause(ctx))
+			ended = endOf(ctx)
+			break
 		}
 		m := s.On(ctx, l)
 		if m == nil {
@@ -288,10 +292,22 @@ func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Se
 			}
 		}
 		if err := m.Err(); err != nil {
-			return nil, err
+			if ended = err; ctx.Err() == nil {
+				return nil, err
+			}
+			break
 		}
 	}
-	return cutHits(best, cells, k), nil
+	return cutHits(best, cells, k), ended
+}
+
+// endOf is the error of a context that ended, with its cause.
+func endOf(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); !errors.Is(cause, err) {
+		return fmt.Errorf("search passages: %w: %w", err, cause)
+	}
+	return fmt.Errorf("search passages: %w", err)
 }
 
 // Best is Top over documents whose passages have been given other scores.

@@ -12,7 +12,6 @@ package passage
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -126,7 +125,7 @@ func (w *watch) did(n int) error {
 	}
 	w.work = 0
 	if w.ctx.Err() != nil {
-		return fmt.Errorf("search passages: %w", context.Cause(w.ctx))
+		return endOf(w.ctx)
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ func (x *rows) collect(list []row, p *part, factor float32, leaf int, doc uint32
 // passages are those of a chunked field that match.
 func (x *rows) passages(p *part, leaf int, doc uint32) ([]score.Passage, error) {
 	// Hits come in the order of scores, so each is looked up anew.
-	m := x.r.scorer(p).On(x.r.ctx, x.r.ix.Leaves[leaf])
+	m := x.r.scorer(p).On(x.r.whole, x.r.ix.Leaves[leaf])
 	if m == nil {
 		return nil, nil
 	}

@@ -3,6 +3,7 @@ package summaquery
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -41,7 +42,8 @@ func cmpScores(a, b float32) int {
 
 // runner runs the parts of one request.
 type runner struct {
-	ctx   context.Context
+	ctx   context.Context // of what is scored: it may end before that of the call
+	whole context.Context // of the call
 	ix    *Index
 	given *summapb.TextStats // of the request, or nil
 
@@ -49,12 +51,24 @@ type runner struct {
 	own      *score.Stats           // with which plain text is scored, of the words of rows
 	passages map[int]*passage.Stats // by field
 	scorers  map[*part]*passage.Scorer
+
+	budget    bool // ctx ends with the time budget: what was found until then is the answer
+	truncated bool // it did
 }
 
 func newRunner(ctx context.Context, ix *Index, given *summapb.TextStats) *runner {
-	r := &runner{ctx: ctx, ix: ix, given: given, passages: map[int]*passage.Stats{}, scorers: map[*part]*passage.Scorer{}}
+	r := &runner{ctx: ctx, whole: ctx, ix: ix, given: given, passages: map[int]*passage.Stats{}, scorers: map[*part]*passage.Scorer{}}
 	r.installPlain()
 	return r
+}
+
+// inBudget tells whether an error ends the search: that the time budget is spent does not.
+func (r *runner) inBudget(err error) error {
+	if err != nil && r.budget && r.whole.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		r.truncated = true
+		return nil
+	}
+	return err
 }
 
 // prepare gathers the statistics that the parts need, once for all of them.
@@ -353,7 +367,7 @@ func (r *runner) nominate(n nomination, k int) ([]hit, error) {
 		return r.nearPassages(n.rank, accept, k)
 	}
 	top, err := r.scorer(n.rank).Top(r.ctx, r.ix.Leaves, accept, k)
-	if err != nil {
+	if err = r.inBudget(err); err != nil {
 		return nil, err
 	}
 	return passageHits(top), nil
@@ -481,11 +495,12 @@ func (r *runner) search(p *part, filters []*part, k int) ([]hit, uint64, error) 
 		want = nearWanted(k)
 	}
 	res, err := exec.Search(r.ctx, r.ix.Leaves, r.ix.Schema, r.ix.Analyzers, exec.Request{
-		Query: n, Limit: min(want, exec.MaxWindow), Stats: r.plain, Given: given, ByPlace: true, NoKeys: true,
+		Query: n, Limit: min(want, exec.MaxWindow), Stats: r.plain, Given: given, ByPlace: true, NoKeys: true, AllowPartial: r.budget,
 	})
 	if err != nil {
 		return nil, 0, queryFault(err)
 	}
+	r.truncated = r.truncated || res.Partial
 	hits := make([]hit, len(res.Hits))
 	for i, h := range res.Hits {
 		hits[i] = hit{leaf: h.Leaf, doc: h.Doc, score: h.Score}

@@ -19,11 +19,6 @@ import (
 func Search(ctx context.Context, ix *Index, req *summapb.SearchRequest, w summa.Window, limits summa.Limits) (*summapb.SearchResponse, error) {
 	began := time.Now()
 	fused := req.GetQuery().GetFusion()
-	if ms := req.GetTimeBudgetMs(); ms > 0 && fused == nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(min(ms, math.MaxInt32))*time.Millisecond, errBudget)
-		defer cancel()
-	}
 	s := &search{ix: ix, req: req, w: w, limits: limits, out: &summapb.SearchResponse{Timings: &summapb.SearchTimings{}}}
 	c := &compiler{ix: ix}
 	var err error
@@ -31,19 +26,24 @@ func Search(ctx context.Context, ix *Index, req *summapb.SearchRequest, w summa.
 		return nil, err
 	}
 	s.r = newRunner(ctx, ix, req.GetTextStats())
+	if ms := req.GetTimeBudgetMs(); ms > 0 && fused == nil {
+		scoring, cancel := context.WithTimeout(ctx, time.Duration(min(ms, math.MaxInt32))*time.Millisecond)
+		defer cancel()
+		s.r.ctx, s.r.budget = scoring, true
+	}
 	if fused != nil {
 		err = s.fusion(c, fused)
 	} else {
 		err = s.one(c)
 	}
-	if err != nil {
-		if fused == nil && errors.Is(context.Cause(ctx), errBudget) {
-			s.out.Truncated = true // nothing was ranked to its end
-			return s.out, nil
-		}
+	if err = s.r.inBudget(err); err != nil {
 		return nil, err
 	}
 	done := time.Now()
+	s.out.Truncated = s.r.truncated
+	if s.searched.IsZero() { // the budget was spent before anything was found
+		s.searched, s.reranked, s.loading = done, done, done
+	}
 	t := s.out.Timings
 	t.SearchUs, t.TotalUs = micros(began, s.searched), micros(began, done)
 	if s.second != nil {
@@ -83,7 +83,7 @@ func (s *search) one(c *compiler) error {
 	if err != nil {
 		return err
 	}
-	s.out.TotalHits, s.searched = total, time.Now()
+	s.out.TotalHits, s.out.Truncated, s.searched = total, s.r.truncated, time.Now()
 	found := hits
 	if hits, err = s.rerank(hits); err != nil {
 		return err
@@ -219,8 +219,6 @@ func (s *search) trace(queries []*summapb.QueryTrace, page []hit, filters []*sum
 		Truncated: s.out.Truncated, Filters: filters,
 	}}}
 }
-
-var errBudget = errors.New("the time budget of the search is spent")
 
 func micros(from, to time.Time) uint64 { return uint64(to.Sub(from).Microseconds()) }
 
