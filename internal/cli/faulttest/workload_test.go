@@ -490,8 +490,8 @@ func (l *load) bulk(ctx context.Context, r *rand.Rand, by, value string) {
 		body = append(append(body, newDoc("live", liveID(n), value).json()...), '\n')
 		ws[i] = l.h.begin(by+how, liveID(n), value)
 	}
-	total, before := refused, false // before: an earlier try may have had an effect
-	var lines map[int]outcome       // that failed, where all else is in
+	total := refused
+	var lines map[int]outcome // that failed, where all else is in
 	for range tries {
 		b := l.broker(r)
 		a := b.call(ctx, http.MethodPost, "/index/bulk", url.Values{"index": {index}}, "application/x-ndjson", body, key)
@@ -502,17 +502,13 @@ func (l *load) bulk(ctx context.Context, r *rand.Rand, by, value string) {
 		}
 		lines = nil
 		switch o := outcomeOf(a); {
-		case o == acked && before && l.c.shape.keeping != byStore:
-			// Coordinators that share no store may have undone what a member took the first time, before the others are made equal to it.
-			total = unknown
 		case o == acked:
 			total = acked
 		case o == unknown:
 			total = unknown
 			lines = failedLines(a)
-			before = true
 		}
-		if outcomeOf(a) == acked || ctx.Err() != nil || l.stopped() {
+		if total == acked || ctx.Err() != nil || l.stopped() {
 			break
 		}
 	}
