@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/weft-search/weft/internal/node/summanode"
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/vfs"
@@ -22,6 +23,12 @@ type Config struct {
 	HTTPAddr string
 	// GRPCAddr and ShardAddr are the addresses of shard gRPC and of framed JSON, as HTTPAddr. Empty: not served.
 	GRPCAddr, ShardAddr string
+	// SummaAddr is the address of the services of Summa, as HTTPAddr. Empty: not served.
+	SummaAddr string
+	// MetricsAddr is the address of a listener for /metrics alone, as HTTPAddr. Empty: there is none.
+	MetricsAddr string
+	// Summa bounds what is asked over the services of Summa.
+	Summa summanode.Limits
 	// FS is the file system of the data folder. Nil: the operating system's.
 	FS vfs.FS
 	// Version is shown by /healthz and the metrics.
@@ -148,6 +155,8 @@ func (c Config) ensureDefaults() Config {
 	setDefault(&l.BulkStall, time.Minute)
 	setDefault(&l.ReplyTime, time.Minute)
 	setDefault(&l.IdleTime, 2*time.Minute)
+	c.Summa = c.Summa.WithDefaults(cpus)
+	c.Summa.Documents.DocumentBytes = int(l.DocumentBytes)
 	return c
 }
 

@@ -8,7 +8,9 @@ import (
 	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/highlight"
+	"github.com/weft-search/weft/internal/schema/jsondoc"
 	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/summa"
 )
 
 // highlight renders the marked fragments of each hit; nil without highlighting.
@@ -34,6 +36,7 @@ func (v *view) fragments(ctx context.Context, h *highlight.Highlighter, hits []e
 	out := make([][]byte, len(hits))
 	var source []byte
 	var size int64
+	var written *summa.Documents
 	for i := range hits {
 		hit := &hits[i]
 		if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil {
@@ -48,7 +51,15 @@ func (v *view) fragments(ctx context.Context, h *highlight.Highlighter, hits []e
 		}
 		fields, err := h.Fragments(source)
 		if err != nil {
-			return nil, err
+			// What came over Summa may have several values where the schema says one, or of another kind than it says.
+			if written == nil {
+				written = summa.NewDocuments(v.sch, jsondoc.Limits{})
+			}
+			doc, other := written.Reread(source)
+			if other != nil {
+				return nil, err
+			}
+			fields = h.Document(doc)
 		}
 		out[i] = bound.AppendFragments(nil, fields, notes)
 		if size += int64(len(out[i])); size > v.node.cfg.Limits.ReplyBytes {

@@ -97,6 +97,9 @@ func (n *Node) declare(ctx context.Context, name string, sch *schema.Schema, giv
 func (n *Node) extend(ctx context.Context, l lease, sch *schema.Schema) error {
 	have := l.eng.Schema()
 	key := have.PrimaryField()
+	if key < 0 {
+		return &api.Problem{Code: api.SchemaConflict, Detail: "the index was made over Summa without a primary field, which a schema over HTTP has; it stays as it is"}
+	}
 	if i := sch.PrimaryField(); key >= 0 && i >= 0 && sch.Fields[i].Name != have.Fields[key].Name {
 		return &api.Problem{
 			Code: api.SchemaConflict, Field: api.Clip(sch.Fields[i].Name),

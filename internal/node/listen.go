@@ -3,6 +3,7 @@ package node
 import (
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf/leafserve"
+	"github.com/weft-search/weft/internal/node/summanode"
 )
 
 // Protocol is what a listener of a node speaks.
@@ -13,12 +14,13 @@ const (
 	HTTP  = front.HTTP
 	GRPC  = leafserve.GRPC
 	Shard = leafserve.Shard // framed JSON
+	Summa = summanode.Protocol
 )
 
 // Listener is where a node listens, and for what.
 type Listener = front.Listener
 
-// Listeners are those of a node that was started, in the order HTTP, GRPC, Shard.
+// Listeners are those of a node that was started, in the order HTTP, GRPC, Shard, Summa, Metrics.
 func (n *Node) Listeners() []Listener { return n.front.Listeners() }
 
 // Addr is the address that the node listens on for HTTP, empty if it does not.

@@ -24,6 +24,7 @@ import (
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/leaf/leafserve"
+	"github.com/weft-search/weft/internal/node/summanode"
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
@@ -50,10 +51,12 @@ type Node struct {
 	front  *front.Server
 	shards *leafserve.Servers
 	leaf   leaf.Leaf // what shards serves
+	summa  *summanode.Server
 
 	searches, writes, bulks *admit.Gate // places
 	scans                   *admit.Gate // places of lists of ids and of exports, which keep a snapshot as long as their caller reads
 	memory                  *admit.Gate // bytes of request bodies; of front
+	summaMemory             *admit.Gate // bytes of messages of the Summa services and what they become
 	analyses                *admit.Gate // bytes of memory in which long documents are taken apart
 	aggregations            *admit.Gate // bytes of memory in which facets and aggregations are made
 	aggBeyond               *admit.Gate // the search that makes them when that is full
@@ -134,6 +137,11 @@ func New(cfg Config) (*Node, error) {
 			DocumentBytes: l.DocumentBytes, FrameBytes: l.FrameBytes, SearchTimeout: l.SearchTimeout, BodyStall: l.BulkStall, ReplyTime: l.ReplyTime,
 		},
 	})
+	n.summaMemory = admit.New(front.GateMemory, l.RequestBytes, l.SearchQueue+l.BulkQueue, l.QueueWait)
+	if cfg.SummaAddr != "" {
+		n.summa = summanode.New(summanode.Config{Host: summaHost{n}, Searcher: &summaSearcher{}, Limits: cfg.Summa, Log: n.log, Metrics: cfg.Metrics})
+		front.WatchGate(cfg.Metrics, "summa_bytes", n.summaMemory)
+	}
 	n.resolveMetrics()
 	n.placed.dir = dir
 	err = n.placed.load()
@@ -186,7 +194,12 @@ func (n *Node) indexDir(e catalogEntry) string { return path.Join(n.dir.path, in
 // Start binds the address, serves it, and begins to recover the indexes in the background: until all are there, /readyz
 // answers 503 and a call to an index that is not there yet waits for it. ctx bounds the start only.
 func (n *Node) Start(ctx context.Context) error {
-	if err := n.front.Listen(ctx, n.front.HTTP(n.cfg.HTTPAddr), n.shards.GRPC(n.cfg.GRPCAddr), n.shards.Framed(n.cfg.ShardAddr)); err != nil {
+	bindings := []front.Binding{n.front.HTTP(n.cfg.HTTPAddr), n.shards.GRPC(n.cfg.GRPCAddr), n.shards.Framed(n.cfg.ShardAddr)}
+	if n.summa != nil {
+		bindings = append(bindings, n.summa.Binding(n.cfg.SummaAddr))
+	}
+	bindings = append(bindings, front.Binding{Protocol: Metrics, Addr: n.cfg.MetricsAddr, Server: n.metricsServer})
+	if err := n.front.Listen(ctx, bindings...); err != nil {
 		return err
 	}
 	n.front.Serve()

@@ -365,7 +365,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 
 // TestMetricsAreDocumented compares the names in docs/operating.md with those of /metrics, both ways.
 func TestMetricsAreDocumented(t *testing.T) {
-	s := newServer(t, Config{GRPCAddr: "127.0.0.1:0", ShardAddr: "127.0.0.1:0"})
+	s := newServer(t, Config{GRPCAddr: "127.0.0.1:0", ShardAddr: "127.0.0.1:0", SummaAddr: "127.0.0.1:0"})
 	s.put("default", `{"id":"1"}`)
 	s.ids("/search")
 	if _, err := s.node.Leaf().Docs(t.Context(), &leaf.DocsRequest{}); err != nil {

@@ -1,0 +1,322 @@
+package summanode
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weft-search/weft/internal/summa"
+)
+
+const (
+	// freeBytes is how much of a message is not charged, so that small calls need no memory to be free.
+	freeBytes = 16 << 10
+	// maxStep is the most of a message that is asked for at a time.
+	maxStep = 1 << 20
+	// maxGrowth is how many times the longest message a message may take when it is decoded.
+	maxGrowth = 8
+	// maxNesting bounds how deep the messages of a message may stand. A query of 32 levels has some 100.
+	maxNesting = 200
+)
+
+var decodeOptions = proto.UnmarshalOptions{RecursionLimit: maxNesting, DiscardUnknown: true}
+
+// transportStream is the stream below a grpc.ServerStream. RecvMsg takes a message of any length the caller says, and tells nothing before
+// it has all of it; here the length is seen first, and memory taken as the message arrives.
+type transportStream interface {
+	ReadMessageHeader(header []byte) error
+	Read(n int) (mem.BufferSlice, error)
+	RecvCompress() string
+}
+
+// call is one call under way. It belongs to its handler.
+type call struct {
+	s       *Server
+	ss      grpc.ServerStream
+	in      transportStream
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	decode  int // longest message that is taken
+	encode  int
+	charged int64
+	give    []func()
+}
+
+// message is a pointer to a generated message M.
+type message[M any] interface {
+	*M
+	proto.Message
+}
+
+func unary[M any, P message[M], R proto.Message](service, name string, serve func(*Server, context.Context, P) (R, error)) grpc.StreamDesc {
+	return grpc.StreamDesc{StreamName: name, Handler: func(srv any, ss grpc.ServerStream) error {
+		s := srv.(*Server)
+		return s.handle(service, name, ss, func(c *call) error {
+			m := P(new(M))
+			if err := c.receive(m); err != nil {
+				if err == io.EOF {
+					return &summa.Error{Code: codes.Internal, Text: "Missing request message."}
+				}
+				return err
+			}
+			reply, err := serve(s, c.ctx, m)
+			if err != nil {
+				return err
+			}
+			c.unload()
+			return c.send(reply)
+		})
+	}}
+}
+
+func handleIndexDocuments(srv any, ss grpc.ServerStream) error {
+	s := srv.(*Server)
+	return s.handle(indexService, "IndexDocuments", ss, s.indexDocuments)
+}
+
+// errClosing is the refusal of a node that ends.
+var errClosing = &summa.Error{Code: codes.Unavailable, Text: "Summa server is shutting down"}
+
+// handle runs a call from its arrival to its end.
+func (s *Server) handle(service, name string, ss grpc.ServerStream, run func(*call) error) (err error) {
+	seen := s.metrics.Begin(name)
+	ctx := ss.Context()
+	defer func() {
+		if v := recover(); v != nil {
+			s.cfg.Metrics.Panics.Inc()
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+		err = s.status(ctx, name, err)
+		seen.End(codeName(status.Code(err)))
+	}()
+	if !s.cfg.Host.Enter() {
+		return errClosing
+	}
+	defer s.cfg.Host.Leave()
+	place, err := s.calls.TryEnter(1)
+	if err != nil {
+		return &summa.Error{Code: codes.ResourceExhausted, Text: "too many calls are under way; retry later"}
+	}
+	defer place.Release()
+	g, guarded := ctx.Value(guardKey{}).(*guard)
+	in, reads := grpc.ServerTransportStreamFromContext(ctx).(transportStream)
+	if !guarded || !reads {
+		return errors.New("the server was not made by Binding")
+	}
+	c := &call{s: s, ss: ss, in: in, ctx: ctx, cancel: g.cancel, decode: s.cfg.Limits.SearchDecode, encode: s.cfg.Limits.SearchEncode}
+	if service == indexService {
+		c.decode, c.encode = s.cfg.Limits.IndexDecode, s.cfg.Limits.IndexEncode
+	}
+	defer c.unload()
+	return run(c)
+}
+
+// status is what the caller is told.
+func (s *Server) status(ctx context.Context, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e, ok := errors.AsType[*summa.Error](err)
+	if !ok {
+		if cause := context.Cause(ctx); cause != nil {
+			if e, ok = errors.AsType[*summa.Error](cause); !ok && ctx.Err() != nil {
+				return status.FromContextError(ctx.Err()).Err()
+			}
+		}
+	}
+	if !ok {
+		if st, of := status.FromError(err); of && st.Code() != codes.Unknown {
+			return st.Err()
+		}
+		e = s.cfg.Host.Refusal(ctx, err)
+	}
+	if e.Code == codes.Internal {
+		if dropped, ok := s.failures.Allow(); ok {
+			s.cfg.Log.Error("summa call failed", "call", name, "error", err, "dropped_lines", dropped)
+		}
+	}
+	return e.GRPCStatus().Err()
+}
+
+// codeName is the name of a code in metrics.
+func codeName(c codes.Code) string {
+	var b strings.Builder
+	for i, r := range c.String() {
+		if r >= 'A' && r <= 'Z' && c != codes.OK {
+			if i > 0 {
+				b.WriteByte('_')
+			}
+			r += 'a' - 'A'
+		}
+		b.WriteRune(r)
+	}
+	return strings.ToLower(b.String())
+}
+
+// need sees to it that so many bytes are charged for the messages of the call.
+func (c *call) need(bytes int64) error {
+	more := bytes - freeBytes - c.charged
+	if more <= 0 {
+		return nil
+	}
+	given, release, err := c.s.cfg.Host.Charge(c.ctx, c.charged, more)
+	if err != nil {
+		return err
+	}
+	c.charged += given
+	c.give = append(c.give, release)
+	return nil
+}
+
+// unload gives back what need has taken.
+func (c *call) unload() {
+	for _, release := range c.give {
+		release()
+	}
+	c.give, c.charged = nil, 0
+}
+
+var errStalled = &summa.Error{Code: codes.DeadlineExceeded, Text: "the request did not arrive in time"}
+
+// wait runs something that waits for the other side, for at most Limits.Stall.
+func (c *call) wait(what func() error) error {
+	watch := time.AfterFunc(c.s.cfg.Limits.Stall, func() { c.cancel(errStalled) })
+	err := what()
+	if !watch.Stop() {
+		return errStalled
+	}
+	return err
+}
+
+// tooLong is the refusal of a message past its limit.
+func tooLong(what string, have, most int) *summa.Error {
+	return &summa.Error{Code: codes.OutOfRange, Text: fmt.Sprintf("Error, %s message length too large: found %d bytes, the limit is: %d bytes", what, have, most)}
+}
+
+// receive reads a message. io.EOF means that the caller has closed its side.
+func (c *call) receive(m proto.Message) error {
+	var header [5]byte
+	if err := c.wait(func() error { return c.in.ReadMessageHeader(header[:]) }); err != nil {
+		return err
+	}
+	size := binary.BigEndian.Uint32(header[1:])
+	if int64(size) > int64(c.decode) {
+		return tooLong("decoded", int(size), c.decode)
+	}
+	n := int(size)
+	var data mem.BufferSlice
+	defer func() { data.Free() }()
+	before := c.charged
+	for got := 0; got < n; {
+		// No more than has come already, so that what is charged is never much more than what the caller has really sent.
+		step := min(n-got, max(freeBytes, got), maxStep)
+		if err := c.need(before + int64(got+step)); err != nil {
+			return err
+		}
+		if err := c.wait(func() error {
+			piece, err := c.in.Read(step)
+			data = append(data, piece...)
+			return err
+		}); err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				return &summa.Error{Code: codes.Internal, Text: "Unexpected EOF decoding stream."}
+			}
+			return err
+		}
+		got += step
+	}
+	var whole []byte
+	var err error
+	switch header[0] {
+	case 0:
+		if err = c.need(before + 2*int64(n)); err == nil {
+			whole = data.Materialize()
+		}
+	case 1:
+		whole, err = c.decompress(data, before+int64(n))
+	default:
+		err = &summa.Error{Code: codes.Internal, Text: fmt.Sprintf("protocol error: received message with invalid compression flag: %d (valid flags are 0 and 1)", header[0])}
+	}
+	if err != nil {
+		return err
+	}
+	most := int64(maxGrowth) * int64(max(c.decode, mib))
+	growth := weigh(whole, m.ProtoReflect().Descriptor(), most)
+	if growth > most {
+		return &summa.Error{Code: codes.ResourceExhausted, Text: "the message has too many parts for its length"}
+	}
+	if err := c.need(before + int64(n) + int64(len(whole)) + growth); err != nil {
+		return err
+	}
+	if err := decodeOptions.Unmarshal(whole, m); err != nil {
+		return &summa.Error{Code: codes.Internal, Text: "failed to decode Protobuf message"}
+	}
+	return nil
+}
+
+// decompress makes the message of its compressed bytes, charged as it grows. have is what is charged already.
+func (c *call) decompress(data mem.BufferSlice, have int64) ([]byte, error) {
+	in := data.Reader()
+	defer func() { errors.Join(in.Close()) }() // of buffers in memory
+	r, done, err := decompressor(c.in.RecvCompress(), in)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	out := make([]byte, 0, freeBytes)
+	for {
+		if len(out) == cap(out) {
+			more := min(maxStep, cap(out))
+			// Growing copies: the old and the new stand side by side.
+			if err := c.need(have + int64(2*len(out)+more)); err != nil {
+				return nil, err
+			}
+			out = append(make([]byte, 0, len(out)+more), out...)
+		}
+		n, err := r.Read(out[len(out):cap(out)])
+		out = out[:len(out)+n]
+		if len(out) > c.decode {
+			return nil, &summa.Error{
+				Code: codes.ResourceExhausted,
+				Text: fmt.Sprintf("Error decompressing: size limit, of `%d` bytes, exceeded while decompressing compressed message", c.decode),
+			}
+		}
+		if err == io.EOF {
+			return out, nil
+		}
+		if err != nil {
+			return nil, damaged(err)
+		}
+	}
+}
+
+// send sends the reply, compressed as the caller likes best.
+func (c *call) send(m proto.Message) error {
+	n := proto.Size(m)
+	if n > c.encode {
+		return tooLong("encoded", n, c.encode)
+	}
+	if name := bestCompressor(c.ctx); name != "" && n >= leastCompressed {
+		if err := grpc.SetSendCompressor(c.ctx, name); err != nil {
+			return err
+		}
+	} else if err := grpc.SetSendCompressor(c.ctx, "identity"); err != nil {
+		return err
+	}
+	// The message and its bytes stand side by side while they are made.
+	if err := c.need(int64(n)); err != nil {
+		return err
+	}
+	return c.ss.SendMsg(m)
+}

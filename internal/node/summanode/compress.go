@@ -1,0 +1,144 @@
+package summanode
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip" // registers gzip
+
+	"github.com/weft-search/weft/internal/summa"
+)
+
+// zstdName is the name of zstd in grpc-encoding.
+const zstdName = "zstd"
+
+// leastCompressed is the length below which a reply is sent as it is: compressed it would be longer, or as good as.
+const leastCompressed = 64
+
+func init() {
+	if encoding.GetCompressor(zstdName) == nil {
+		encoding.RegisterCompressor(&zstdCodec{})
+	}
+}
+
+// zstdCodec is the compressor of gRPC. Encoders and decoders work in their callers, without goroutines.
+type zstdCodec struct {
+	encoders, decoders sync.Pool
+}
+
+// maxWindow bounds the memory that a compressed message makes its reader hold: what libzstd uses up to its level 19.
+const maxWindow = 8 << 20
+
+// Name implements encoding.Compressor.
+func (*zstdCodec) Name() string { return zstdName }
+
+type zstdWriter struct {
+	*zstd.Encoder
+	home *sync.Pool
+}
+
+// Close implements io.Closer.
+func (w zstdWriter) Close() error {
+	err := w.Encoder.Close()
+	w.Encoder.Reset(nil)
+	w.home.Put(w.Encoder)
+	return err
+}
+
+// Compress implements encoding.Compressor.
+func (c *zstdCodec) Compress(w io.Writer) (io.WriteCloser, error) {
+	e, ok := c.encoders.Get().(*zstd.Encoder)
+	if !ok {
+		var err error
+		if e, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true)); err != nil {
+			return nil, fmt.Errorf("make a zstd encoder: %w", err)
+		}
+	}
+	e.Reset(w)
+	return zstdWriter{e, &c.encoders}, nil
+}
+
+func (c *zstdCodec) decoder(r io.Reader) (*zstd.Decoder, error) {
+	d, ok := c.decoders.Get().(*zstd.Decoder)
+	if !ok {
+		var err error
+		if d, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow)); err != nil {
+			return nil, fmt.Errorf("make a zstd decoder: %w", err)
+		}
+	}
+	return d, d.Reset(r)
+}
+
+func (c *zstdCodec) giveBack(d *zstd.Decoder) {
+	if d.Reset(nil) == nil {
+		c.decoders.Put(d)
+	}
+}
+
+type zstdReader struct {
+	*zstd.Decoder
+	home *zstdCodec
+}
+
+// Close implements io.Closer.
+func (r zstdReader) Close() error {
+	r.home.giveBack(r.Decoder)
+	return nil
+}
+
+// Decompress implements encoding.Compressor.
+func (c *zstdCodec) Decompress(r io.Reader) (io.Reader, error) {
+	d, err := c.decoder(r)
+	if err != nil {
+		return nil, err
+	}
+	return zstdReader{d, c}, nil
+}
+
+var ownZstd zstdCodec
+
+// decompressor reads what was compressed by the named encoding. done ends it.
+func decompressor(name string, in io.Reader) (r io.Reader, done func(), err error) {
+	switch name {
+	case zstdName:
+		d, err := ownZstd.decoder(in)
+		if err != nil {
+			return nil, nil, damaged(err)
+		}
+		return d, func() { ownZstd.giveBack(d) }, nil
+	case "gzip":
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, nil, damaged(err)
+		}
+		return z, func() { errors.Join(z.Close()) }, nil
+	}
+	return nil, nil, &summa.Error{Code: codes.Unimplemented, Text: fmt.Sprintf("Content is compressed with `%s` which isn't supported", name)}
+}
+
+func damaged(error) error {
+	return &summa.Error{Code: codes.Internal, Text: "Error decompressing: the message is damaged"}
+}
+
+// bestCompressor is what a reply is compressed with: zstd where the caller takes it, else gzip, else nothing.
+func bestCompressor(ctx context.Context) string {
+	names, err := grpc.ClientSupportedCompressors(ctx)
+	if err != nil {
+		return ""
+	}
+	for _, want := range []string{zstdName, "gzip"} {
+		if slices.Contains(names, want) {
+			return want
+		}
+	}
+	return ""
+}

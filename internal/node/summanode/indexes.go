@@ -1,0 +1,216 @@
+package summanode
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+
+	summapb "github.com/weft-search/weft/api/summa"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/summa"
+	"github.com/weft-search/weft/internal/vector"
+)
+
+// use checks the name of an index and takes the index.
+func (s *Server) use(ctx context.Context, name string) (*Index, error) {
+	if err := summa.CheckIndexName(name); err != nil {
+		return nil, err
+	}
+	return s.cfg.Host.Use(ctx, name)
+}
+
+func (s *Server) createIndex(ctx context.Context, m *summapb.CreateIndexRequest) (*summapb.CreateIndexResponse, error) {
+	if err := summa.CheckIndexName(m.IndexName); err != nil {
+		return nil, err
+	}
+	sch, err := summa.ParseSchema(m.Schema)
+	if err != nil {
+		return nil, err
+	}
+	named := *sch
+	named.Name = m.IndexName
+	made, err := s.cfg.Host.Create(ctx, m.IndexName, &named, true)
+	if err != nil {
+		return nil, err
+	}
+	if !made {
+		return nil, summa.IndexExists(m.IndexName)
+	}
+	return &summapb.CreateIndexResponse{Success: true}, nil
+}
+
+func (s *Server) deleteIndex(ctx context.Context, m *summapb.DeleteIndexRequest) (*summapb.DeleteIndexResponse, error) {
+	if err := summa.CheckIndexName(m.IndexName); err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Host.Delete(ctx, m.IndexName); err != nil {
+		return nil, err
+	}
+	return &summapb.DeleteIndexResponse{Success: true}, nil
+}
+
+func (s *Server) listIndexes(context.Context, *summapb.ListIndexesRequest) (*summapb.ListIndexesResponse, error) {
+	return &summapb.ListIndexesResponse{IndexNames: s.cfg.Host.Names()}, nil
+}
+
+// publish shows what is staged. It goes on when the caller leaves, and ends with the index.
+func (s *Server) publish(i *Index) error {
+	if !i.OnCommit {
+		return nil
+	}
+	if err := i.Engine.Commit(i.Context); err != nil {
+		if cause := context.Cause(i.Context); cause != nil {
+			return cause
+		}
+		return err
+	}
+	return nil
+}
+
+func (s *Server) commit(ctx context.Context, m *summapb.CommitRequest) (*summapb.CommitResponse, error) {
+	i, err := s.use(ctx, m.IndexName)
+	if err != nil {
+		return nil, err
+	}
+	defer i.Release()
+	if err := s.publish(i); err != nil {
+		return nil, err
+	}
+	snap := i.Engine.Snapshot()
+	defer snap.Release()
+	return &summapb.CommitResponse{Success: true, NumDocs: clamp(snap.Docs())}, nil
+}
+
+func clamp(n uint64) uint32 { return uint32(min(n, 1<<32-1)) }
+
+// segments counts the parts of an index as GetIndexInfo does.
+func segments(i *Index) uint32 {
+	snap := i.Engine.Snapshot()
+	defer snap.Release()
+	return uint32(len(snap.Leaves()))
+}
+
+// forceMerge commits and makes one segment. Whoever asks for it, dead documents are left out: a segment is never written with them.
+func (s *Server) forceMerge(ctx context.Context, m *summapb.ForceMergeRequest) (*summapb.ForceMergeResponse, error) {
+	i, err := s.use(ctx, m.IndexName)
+	if err != nil {
+		return nil, err
+	}
+	defer i.Release()
+	if err := s.publish(i); err != nil {
+		return nil, err
+	}
+	if err := i.Engine.Merge(i.Context, 1); err != nil {
+		if cause := context.Cause(i.Context); cause != nil {
+			return nil, cause
+		}
+		return nil, err
+	}
+	return &summapb.ForceMergeResponse{Success: true, NumSegments: segments(i)}, nil
+}
+
+// reorder has nothing to do: the documents of a segment stand in the order of their keys from its beginning.
+func (s *Server) reorder(ctx context.Context, m *summapb.ReorderRequest) (*summapb.ReorderResponse, error) {
+	i, err := s.use(ctx, m.IndexName)
+	if err != nil {
+		return nil, err
+	}
+	defer i.Release()
+	if err := s.publish(i); err != nil {
+		return nil, err
+	}
+	return &summapb.ReorderResponse{Success: true, NumSegments: segments(i)}, nil
+}
+
+// retrainVectorIndex has nothing to train: vectors are found by scanning or by graphs, which flushes and merges build. It shows what is
+// staged, as a retrained index would.
+func (s *Server) retrainVectorIndex(ctx context.Context, m *summapb.RetrainVectorIndexRequest) (*summapb.RetrainVectorIndexResponse, error) {
+	i, err := s.use(ctx, m.IndexName)
+	if err != nil {
+		return nil, err
+	}
+	defer i.Release()
+	if err := s.publish(i); err != nil {
+		return nil, err
+	}
+	return &summapb.RetrainVectorIndexResponse{Success: true}, nil
+}
+
+// alterVectorIndex tells what is true of a change: the engine keeps the options that a field was declared with, and of them only those of
+// the graph change what it does.
+func (s *Server) alterVectorIndex(ctx context.Context, m *summapb.AlterVectorIndexRequest) (*summapb.AlterVectorIndexResponse, error) {
+	i, err := s.use(ctx, m.IndexName)
+	if err != nil {
+		return nil, err
+	}
+	defer i.Release()
+	want, err := summa.ParseAlter(m)
+	if err != nil {
+		return nil, err
+	}
+	sch := i.Engine.Schema()
+	id, ok := sch.Lookup(m.FieldName)
+	if !ok || sch.Fields[id].Type != schema.DenseVector && sch.Fields[id].Type != schema.BinaryVector {
+		return nil, summa.UnknownVectorField()
+	}
+	have := &sch.Fields[id]
+	if want.Type != have.Type || want.Dim != have.Dim || element(&want) != element(have) {
+		return nil, refusal(codes.InvalidArgument, "Schema error: field '%s' holds other vectors: its type, dimension and element stay as they are", m.FieldName)
+	}
+	if trained(&want) && vectors(i, id) == 0 {
+		return nil, refusal(codes.InvalidArgument, "Schema error: cannot train vector centroids: no committed vectors for field(s) [%d]", id)
+	}
+	now, err := vector.ParamsOf(have)
+	if err != nil {
+		return nil, err
+	}
+	then, err := vector.ParamsOf(&want)
+	if err != nil {
+		return nil, refusal(codes.InvalidArgument, "Schema error: %s", err)
+	}
+	out := &summapb.AlterVectorIndexResponse{PublicationGeneration: i.Engine.Stats().Manifest, State: summapb.VectorIndexAlterState_VECTOR_INDEX_ALTER_STATE_PARAMETERS_ONLY}
+	switch {
+	case now == then:
+	case !now.Graph:
+		out.State = summapb.VectorIndexAlterState_VECTOR_INDEX_ALTER_STATE_DEFERRED_FLAT
+	default:
+		return nil, refusal(codes.FailedPrecondition, "field '%s' has graphs, and a live index keeps the options that it was made with; make a new index", m.FieldName)
+	}
+	return out, nil
+}
+
+func element(f *schema.Field) string {
+	if f.Element == "" && f.Type == schema.DenseVector {
+		return "f32"
+	}
+	return f.Element
+}
+
+// trained tells whether the declared kind of index has centroids.
+func trained(f *schema.Field) bool {
+	return slices.ContainsFunc(f.Options, func(o schema.Option) bool {
+		kind := o.Name
+		if kind == "index" {
+			kind = o.Value
+		}
+		return kind == "ivf" || kind == "ivf_tq" || kind == "ivf_pq" || kind == "scann"
+	})
+}
+
+func vectors(i *Index, field int) int {
+	snap := i.Engine.Snapshot()
+	defer snap.Release()
+	n := 0
+	for _, l := range snap.Leaves() {
+		if x := l.Vectors(field); x != nil {
+			n += x.Len()
+		}
+	}
+	return n
+}
+
+func refusal(code codes.Code, format string, args ...any) *summa.Error {
+	return &summa.Error{Code: code, Text: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,89 @@
+package obs
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Summa holds the metrics of the Summa services: those of every call, and, under the names that a Summa server has, those of searches.
+type Summa struct {
+	reg      *prometheus.Registry
+	calls    *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	inFlight *prometheus.GaugeVec
+
+	searchSeconds *prometheus.SummaryVec
+	searches      *prometheus.CounterVec
+	rejected      prometheus.Counter
+}
+
+// Summa makes the metrics of the Summa services with the methods of these names. Call it once.
+func (m *Metrics) Summa(methods []string) *Summa {
+	s := &Summa{
+		reg: m.reg,
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weft_summa_calls_total", Help: "Calls of the Summa services by call and gRPC code.",
+		}, []string{"call", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "weft_summa_call_seconds", Help: "Time from the arrival of a call to its answer.", Buckets: latencyBuckets,
+		}, []string{"call"}),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "weft_summa_calls_in_flight", Help: "Calls of the Summa services being served.",
+		}, []string{"call"}),
+		searchSeconds: prometheus.NewSummaryVec(prometheus.SummaryOpts{
+			Name: "summa_search_duration_seconds", Help: "Time of searches over Summa.", Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.95: 0.005, 0.99: 0.001, 0.999: 0.0001},
+		}, []string{"index"}),
+		searches: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "summa_search_requests_total", Help: "Searches over Summa by index, which is unknown until it is opened, and status.",
+		}, []string{"index", "status"}),
+		rejected: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "summa_search_admission_rejected_total", Help: "Searches over Summa that found no place.", ConstLabels: prometheus.Labels{"index": "unknown"},
+		}),
+	}
+	m.reg.MustRegister(s.calls, s.seconds, s.inFlight, s.searchSeconds, s.searches, s.rejected)
+	for _, name := range methods { // so that they are there before the first call
+		s.inFlight.WithLabelValues(name)
+		s.seconds.WithLabelValues(name)
+		s.calls.WithLabelValues(name, "ok")
+	}
+	return s
+}
+
+// Watch publishes the number of connections.
+func (s *Summa) Watch(connections func() float64) {
+	s.reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weft_summa_connections", Help: "Connections of the Summa services."}, connections))
+}
+
+// SummaCall is one call under way.
+type SummaCall struct {
+	s     *Summa
+	name  string
+	start time.Time
+}
+
+// Begin counts a call in; the returned SummaCall must be ended. name is that of a method.
+func (s *Summa) Begin(name string) SummaCall {
+	s.inFlight.WithLabelValues(name).Inc()
+	return SummaCall{s, name, time.Now()}
+}
+
+// End counts the call out with its code.
+func (c SummaCall) End(code string) {
+	c.s.inFlight.WithLabelValues(c.name).Dec()
+	c.s.seconds.WithLabelValues(c.name).Observe(time.Since(c.start).Seconds())
+	c.s.calls.WithLabelValues(c.name, code).Inc()
+}
+
+// Searched counts a search of an index that exists, or of "unknown".
+func (s *Summa) Searched(index string, ok bool, took time.Duration) {
+	status := "ok"
+	if !ok {
+		status = "error"
+	}
+	s.searches.WithLabelValues(index, status).Inc()
+	s.searchSeconds.WithLabelValues(index).Observe(took.Seconds())
+}
+
+// Rejected counts a search that found no place.
+func (s *Summa) Rejected() { s.rejected.Inc() }
