@@ -57,6 +57,6 @@ func run() int {
 		os.Exit(1)
 	}()
 	return cli.Run(ctx, os.Args[1:], cli.IO{
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv, Version: version,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv, Version: version, Program: os.Args[0],
 	})
 }

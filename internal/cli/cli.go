@@ -37,6 +37,8 @@ type IO struct {
 	LookupEnv func(name string) (string, bool)
 	// Version is the version of the program, empty when it was built without one.
 	Version string
+	// Program is what the program was called by, with or without its folder. Under the name summa-server it takes the command line of that.
+	Program string
 }
 
 // commands is the whole command line.
@@ -112,6 +114,9 @@ type exit int
 // Run runs one command line, without the program's name, and returns the exit code. When ctx ends, servers drain and tools stop; its
 // cause, if it has one of its own, is to read well before "before it was done".
 func Run(ctx context.Context, args []string, io IO) (code int) {
+	if isSummaServer(io.Program) {
+		return runSummaServer(ctx, args, io)
+	}
 	var c commands
 	asked := exitDone // the code after help was printed
 	defer func() {
@@ -218,6 +223,7 @@ func newParser(c *commands, io *IO) (*kong.Kong, error) {
 			{Key: "care", Title: "Tools:"},
 			{Key: "common", Title: "Flags of every command:"},
 			{Key: "limits", Title: "Limits:"},
+			{Key: "summa", Title: "Limits of --summa:"},
 		}),
 		// The later of two resolvers wins, so the environment stands behind the file.
 		kong.Resolvers(file, envResolver{io.LookupEnv}),

@@ -62,12 +62,12 @@ func checkAddress(addr string) error {
 }
 
 // addresses are what a node listens on; empty: not at all.
-type addresses struct{ http, grpc, shard string }
+type addresses struct{ http, grpc, shard, summa string }
 
 // config checks the flags and makes the node's settings of them. It opens nothing.
 func (f *serverFlags) config(io *IO, log *slog.Logger, at addresses, dir string) (node.Config, error) {
 	const mib = 1 << 20
-	for _, a := range []struct{ flag, addr string }{{"--http", at.http}, {"--grpc", at.grpc}, {"--shard-port", at.shard}} {
+	for _, a := range []struct{ flag, addr string }{{"--http", at.http}, {"--grpc", at.grpc}, {"--shard-port", at.shard}, {"--summa", at.summa}} {
 		if a.addr == "" {
 			continue
 		}
@@ -114,7 +114,7 @@ func (f *serverFlags) config(io *IO, log *slog.Logger, at addresses, dir string)
 		filters = -1
 	}
 	return node.Config{
-		DataDir: dir, HTTPAddr: at.http, GRPCAddr: at.grpc, ShardAddr: at.shard, Version: versionOf(io.Version).Version, Log: log, SlowSearch: slow, LameDuck: f.LameDuck,
+		DataDir: dir, HTTPAddr: at.http, GRPCAddr: at.grpc, ShardAddr: at.shard, SummaAddr: at.summa, Version: versionOf(io.Version).Version, Log: log, SlowSearch: slow, LameDuck: f.LameDuck,
 		Limits: node.Limits{Searches: f.MaxSearches, Writes: f.MaxWrites, Bulks: f.MaxBulks, RequestBytes: f.RequestMB * mib},
 		Engine: node.Engine{MemtableBytes: int64(f.MemtableMB * mib), IdleFlush: idle, MergeBytesPerSec: merge, FilterCacheBytes: filters},
 	}, nil
@@ -196,26 +196,36 @@ func dropCanceled(err error) error {
 	return err
 }
 
+// Defaults of serverFlags that a Summa server has, too.
+const (
+	defaultIdleFlush  = 30 * time.Second
+	defaultSlowSearch = time.Second
+	defaultDrain      = 30 * time.Second
+)
+
 type nodeCmd struct {
 	HTTP       string `name:"http" placeholder:"ADDR" help:"Address to serve HTTP on, host:port; port 0 picks a free one."`
 	GRPC       string `name:"grpc" placeholder:"ADDR" help:"Address to serve shard gRPC on."`
 	ShardPort  string `name:"shard-port" placeholder:"ADDR" help:"Address to serve framed JSON on, the protocol of coordinators. It has no access control: keep it on a private network."`
+	Summa      string `name:"summa" placeholder:"ADDR" help:"Address to serve the services of Summa on (gRPC). It has no access control."`
 	MaxFrameMB int64  `group:"limits" name:"max-frame-mb" default:"64" help:"Longest frame of framed JSON, in MiB."`
 	DataDir    string `required:"" placeholder:"DIR" help:"Folder that holds the indexes. It is made if absent; one process at a time may use it."`
 	serverFlags
+	SummaLimits summaLimits `embed:"" prefix:"summa-"`
 }
 
 // Help is shown below the usage line.
 func (*nodeCmd) Help() string {
 	return `Serves every index in the data folder until it is told to end (SIGINT or SIGTERM); a second signal ends it at once. Writes are
-on disk when they are acknowledged, so neither loses anything. At least one of --http, --grpc and --shard-port is needed; what is
-not given is not served. Prints "listening http ADDR" (or grpc, shard) for each once all of them take connections; /readyz answers
+on disk when they are acknowledged, so neither loses anything. At least one of --http, --grpc, --shard-port and --summa is
+needed; what is not given is not served. Prints "listening http ADDR" (or grpc, shard, summa) for each once all of them take connections; /readyz answers
 200, and the health service of gRPC SERVING, once all indexes are open.
 
 Examples:
   weft node --http 127.0.0.1:7700 --data-dir /var/lib/weft
   weft node --http 127.0.0.1:7700 --shard-port 127.0.0.1:7702 --data-dir data
-  weft node --grpc 10.0.0.5:7701 --data-dir data --memtable-mb 256 --log-level warn`
+  weft node --grpc 10.0.0.5:7701 --data-dir data --memtable-mb 256 --log-level warn
+  weft node --summa 0.0.0.0:50051 --http 127.0.0.1:7700 --data-dir data`
 }
 
 // mostFrame bounds --max-frame-mb: the length of a frame is a 32-bit number, and a frame stands in memory whole.
@@ -223,8 +233,8 @@ const mostFrame = 1024
 
 // Run serves.
 func (n *nodeCmd) Run(ctx context.Context, glob *globals, io *IO) error {
-	if n.HTTP == "" && n.GRPC == "" && n.ShardPort == "" {
-		return usage(errors.New("nothing to serve: give an address with --http, --grpc or --shard-port"))
+	if n.HTTP == "" && n.GRPC == "" && n.ShardPort == "" && n.Summa == "" {
+		return usage(errors.New("nothing to serve: give an address with --http, --grpc, --shard-port or --summa"))
 	}
 	log, err := glob.logger(io)
 	if err != nil {
@@ -236,10 +246,14 @@ func (n *nodeCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 	if n.MaxFrameMB < 1 || n.MaxFrameMB > mostFrame {
 		return usage(fmt.Errorf("--max-frame-mb: %d is not between 1 and %d", n.MaxFrameMB, mostFrame))
 	}
-	cfg, err := n.config(io, log, addresses{n.HTTP, n.GRPC, n.ShardPort}, kong.ExpandPath(n.DataDir))
+	if err := n.SummaLimits.check(); err != nil {
+		return usage(fmt.Errorf("--summa-%w", err))
+	}
+	cfg, err := n.config(io, log, addresses{n.HTTP, n.GRPC, n.ShardPort, n.Summa}, kong.ExpandPath(n.DataDir))
 	if err != nil {
 		return err
 	}
+	cfg.Summa = n.SummaLimits.limits()
 	cfg.Limits.FrameBytes = n.MaxFrameMB << 20
 	return n.serve(ctx, io, cfg, nil)
 }
