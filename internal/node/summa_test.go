@@ -13,12 +13,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding/gzip"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/corpus"
@@ -33,11 +30,20 @@ type summaNode struct {
 	search summapb.SearchServiceClient
 }
 
-func newSummaNode(t testing.TB, cfg Config) *summaNode {
+// plaintext is for clients without TLS.
+var plaintext = grpc.WithTransportCredentials(insecure.NewCredentials())
+
+func newSummaNode(t testing.TB, cfg Config) *summaNode { return newSummaNodeWith(t, cfg, nil) }
+
+// newSummaNodeWith lets before change the node between New and Start.
+func newSummaNodeWith(t testing.TB, cfg Config, before func(*Node)) *summaNode {
 	t.Helper()
 	cfg.SummaAddr = "127.0.0.1:0"
-	s := newServer(t, cfg)
-	conn, err := grpc.NewClient(s.node.front.Addr(Summa), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	if cfg.DataDir == "" {
+		cfg.DataDir = t.TempDir()
+	}
+	s := startServer(t, cfg, before)
+	conn, err := grpc.NewClient(s.node.front.Addr(Summa), plaintext,
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(256<<20), grpc.MaxCallSendMsgSize(512<<20)))
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +88,9 @@ func wantStatus(t testing.TB, err error, code codes.Code, text string) {
 		t.Errorf("got %v %q, want %v %q", st.Code(), st.Message(), code, text)
 	}
 }
+
+// statusOf is an error with a code.
+func statusOf(c codes.Code) error { return status.Error(c, "") }
 
 // codeOf is the name of a code as recorded.
 func codeOf(err error) string {
@@ -322,5 +331,3 @@ func forget(m proto.Message) {
 		r.PublicationGeneration = 0
 	}
 }
-
-var _ = []any{cmp.Compare[int], slices.Sort[[]int], gzip.Name, healthpb.HealthCheckResponse_SERVING, protoreflect.Name("")}

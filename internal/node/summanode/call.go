@@ -24,8 +24,10 @@ const (
 	freeBytes = 16 << 10
 	// maxStep is the most of a message that is asked for at a time.
 	maxStep = 1 << 20
-	// maxGrowth is how many times the longest message a message may take when it is decoded.
-	maxGrowth = 8
+	// maxGrowth is how many times the longest message a message may take beyond its bytes when it is decoded, and leastGrowth what it may
+	// take in any case: room for the statistics of some hundred thousand terms.
+	maxGrowth   = 2
+	leastGrowth = 128 << 20
 	// maxNesting bounds how deep the messages of a message may stand. A query of 32 levels has some 100.
 	maxNesting = 200
 )
@@ -251,7 +253,7 @@ func (c *call) receive(m proto.Message) error {
 	if err != nil {
 		return err
 	}
-	most := int64(maxGrowth) * int64(max(c.decode, mib))
+	most := max(maxGrowth*int64(c.decode), leastGrowth)
 	growth := weigh(whole, m.ProtoReflect().Descriptor(), most)
 	if growth > most {
 		return &summa.Error{Code: codes.ResourceExhausted, Text: "the message has too many parts for its length"}

@@ -39,6 +39,7 @@ type writer struct {
 	convert *summa.Documents
 	keyed   bool // the index has a primary key
 	upsert  bool
+	total   int // documents of the request; 0 of a stream
 
 	ops   []shard.Op
 	at    []int // ops[k] is the document at[k] of the request
@@ -83,7 +84,7 @@ func (w *writer) add(at int, fields []*summapb.FieldEntry) error {
 	}
 	w.put(at, doc)
 	if len(w.ops) >= runDocs || w.bytes >= runBytes {
-		return w.flush(0)
+		return w.flush(max(0, w.total-1-at))
 	}
 	return nil
 }
@@ -160,6 +161,7 @@ func (s *Server) batchIndexDocuments(ctx context.Context, m *summapb.BatchIndexD
 // all takes the documents of a request. They are given up one by one, so that what they are made into takes their place.
 func (w *writer) all(docs []*summapb.NamedDocument) error {
 	defer w.count()
+	w.total = len(docs)
 	for at, d := range docs {
 		if at%64 == 63 && w.ctx.Err() != nil {
 			return context.Cause(w.ctx)

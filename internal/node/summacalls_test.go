@@ -1,0 +1,563 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	grpcstats "google.golang.org/grpc/stats"
+	"google.golang.org/protobuf/proto"
+
+	summapb "github.com/weft-search/weft/api/summa"
+	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/node/summanode"
+	"github.com/weft-search/weft/internal/shard"
+	"github.com/weft-search/weft/internal/summa"
+)
+
+const summaNotes = `index notes { field id: text<raw> [primary, stored] field t: text [indexed, stored] }`
+
+// all searches for every document and returns the values of a field.
+func (s *summaNode) all(index, field string) []string {
+	s.t.Helper()
+	r, err := s.search.Search(context.Background(), &summapb.SearchRequest{
+		IndexName: index, Limit: 1000, FieldsToLoad: []string{field}, Query: &summapb.Query{Query: &summapb.Query_All{All: &summapb.AllQuery{}}},
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	out := []string{}
+	for _, h := range r.Hits {
+		for _, v := range h.Fields[field].GetValues() {
+			out = append(out, v.GetText())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (s *summaNode) batch(index string, docs ...*summapb.NamedDocument) *summapb.BatchIndexDocumentsResponse {
+	s.t.Helper()
+	r, err := s.index.BatchIndexDocuments(context.Background(), &summapb.BatchIndexDocumentsRequest{IndexName: index, Documents: docs})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+// TestSummaAndHTTPShareIndexes writes and reads an index over both, whoever made it.
+func TestSummaAndHTTPShareIndexes(t *testing.T) {
+	s := newSummaNode(t, Config{})
+	s.create("notes", summaNotes)
+	want := func(index string, ids ...string) {
+		t.Helper()
+		if got := s.all(index, "id"); !slices.Equal(got, ids) && len(got)+len(ids) > 0 {
+			t.Errorf("%s over Summa: %v, want %v", index, got, ids)
+		}
+		got, _ := s.ids("/search?q=*&sort=id&index=" + index)
+		if !slices.Equal(got, ids) && len(got)+len(ids) > 0 {
+			t.Errorf("%s over HTTP: %v, want %v", index, got, ids)
+		}
+	}
+	s.batch("notes", summaText("id", "1", "t", "warp"))
+	if m := s.put("notes", `{"id":"2","t":"weft"}`); m["staged"] != true {
+		t.Errorf("a write over HTTP: %v", m)
+	}
+	want("notes")
+	if n := s.commit("notes"); n != 2 {
+		t.Errorf("%d documents", n)
+	}
+	want("notes", "1", "2")
+	s.batch("notes", summaText("id", "3"))
+	s.do("POST", "/commit?index=notes", "", "").want(200)
+	want("notes", "1", "2", "3")
+
+	s.put("loose", `{"id":"1","title":"inferred"}`)
+	if r := s.batch("loose", summaText("id", "2", "title", "typed"), summaText("id", "3", "more", "x")); r.IndexedCount != 1 || len(r.Errors) != 1 {
+		t.Errorf("a batch of an index that infers: %v", r)
+	}
+	want("loose", "1", "2")
+	if n := s.commit("loose"); n != 2 {
+		t.Errorf("%d documents", n)
+	}
+	if m := s.do("GET", "/indexes/notes", "", "").want(200).json(); m["visibility"] != "commit" {
+		t.Errorf("%v", m)
+	}
+}
+
+// TestSummaMakesKeys has documents without a primary field: each keeps its key through merges and restarts, and can be addressed.
+func TestSummaMakesKeys(t *testing.T) {
+	dir := t.TempDir()
+	s := newSummaNode(t, Config{DataDir: dir})
+	s.create("free", "index free { field t: text [indexed, stored] }")
+	for k := range 3 {
+		if r := s.batch("free", summaText("t", fmt.Sprint("a", k)), summaText("t", fmt.Sprint("b", k))); r.IndexedCount != 2 {
+			t.Fatal(r)
+		}
+		s.commit("free")
+	}
+	if _, err := s.index.ForceMerge(t.Context(), &summapb.ForceMergeRequest{IndexName: "free"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(s.all("free", "t"), " "); got != "a0 a1 a2 b0 b1 b2" {
+		t.Errorf("after a merge: %s", got)
+	}
+	// Keys ascend as the documents came.
+	m := s.do("GET", "/search?index=free&q=*&sort=id", "", "").want(200).json()
+	var order []string
+	for _, h := range m["hits"].([]any) {
+		if id := h.(map[string]any)["id"].(string); len(id) != 26 {
+			t.Errorf("key %q", id)
+		}
+		order = append(order, h.(map[string]any)["source"].(map[string]any)["t"].(string))
+	}
+	if got := strings.Join(order, " "); got != "a0 b0 a1 b1 a2 b2" {
+		t.Errorf("in order of keys: %s", got)
+	}
+	r, err := s.search.Search(t.Context(), &summapb.SearchRequest{IndexName: "free", Query: &summapb.Query{Query: &summapb.Query_All{All: &summapb.AllQuery{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, h := range r.Hits {
+		d, err := s.search.GetDocument(t.Context(), &summapb.GetDocumentRequest{IndexName: "free", Address: h.Address})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(d.Fields) != 1 {
+			t.Errorf("%v", d)
+		}
+		seen[d.Fields["t"].Values[0].GetText()] = true
+	}
+	if len(seen) != 6 {
+		t.Errorf("addresses lead to %v", seen)
+	}
+	// A schema over HTTP has a key, and documents over HTTP have an id.
+	s.do("PUT", "/indexes/free", "text/plain", "index free { field u: text }").problem(409, api.SchemaConflict)
+	s.do("POST", "/index?index=free", "application/json", `{"t":"x"}`).problem(400, api.MissingID)
+	if err := s.node.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := newSummaNode(t, Config{DataDir: dir})
+	again.batch("free", summaText("t", "last"))
+	if n := again.commit("free"); n != 7 {
+		t.Errorf("%d documents after a restart", n)
+	}
+}
+
+// TestSummaStreamsTellEveryRefusal mixes good and bad documents of two indexes over several runs.
+func TestSummaStreamsTellEveryRefusal(t *testing.T) {
+	s := newSummaNode(t, Config{})
+	s.create("a", summaNotes)
+	s.create("b", summaNotes)
+	st, err := s.index.IndexDocuments(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[uint32]string{}
+	good := 0
+	for at := range 2500 {
+		m := &summapb.IndexDocumentRequest{IndexName: "a"}
+		if at/700%2 == 1 {
+			m.IndexName = "b"
+		}
+		switch at % 7 {
+		case 2:
+			m.Fields = summaText("id", fmt.Sprint(at), "nofield", "x").Fields
+			want[uint32(at)] = "Field 'nofield' not found in schema"
+		case 4:
+			m.Fields = summaText("id", fmt.Sprint(at-1)).Fields
+			want[uint32(at)] = summa.DuplicateKey(fmt.Sprint(at - 1))
+			if at == 700 || at == 1400 || at == 2100 { // the one before is in the other index
+				delete(want, uint32(at))
+				good++
+			}
+		default:
+			m.Fields = summaText("id", fmt.Sprint(at)).Fields
+			good++
+		}
+		if err := st.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := st.CloseAndRecv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[uint32]string{}
+	last := -1
+	for _, e := range r.Errors {
+		if int(e.Index) <= last {
+			t.Fatalf("error of %d behind that of %d", e.Index, last)
+		}
+		last = int(e.Index)
+		got[e.Index] = e.Error
+	}
+	for at, text := range want {
+		if got[at] != text {
+			t.Errorf("document %d: %q, want %q", at, got[at], text)
+		}
+	}
+	if len(got) != len(want) || int(r.IndexedCount) != good {
+		t.Errorf("%d accepted and %d refused, want %d and %d", r.IndexedCount, len(got), good, len(want))
+	}
+	if n := s.commit("a") + s.commit("b"); int(n) != good {
+		t.Errorf("%d documents, want %d", n, good)
+	}
+}
+
+// TestSummaBackpressure has no room for documents from the second run on: every document has its own error.
+func TestSummaBackpressure(t *testing.T) {
+	var calls atomic.Int32
+	full := withApply(func(ctx context.Context, ops []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error) {
+		if calls.Add(1) > 1 {
+			return nil, &shard.OverloadError{Limit: "memtable_bytes", RetryAfter: time.Hour}
+		}
+		return next()
+	})
+	s := newSummaNodeWith(t, Config{Limits: Limits{QueueWait: 10 * time.Millisecond}}, full)
+	s.create("notes", summaNotes)
+	var docs []*summapb.NamedDocument
+	for k := range 1100 {
+		docs = append(docs, summaText("id", fmt.Sprint(k)))
+	}
+	r := s.batch("notes", docs...)
+	if r.IndexedCount != 512 || r.ErrorCount != 588 || len(r.Errors) != 588 {
+		t.Fatalf("%d accepted, %d refused", r.IndexedCount, r.ErrorCount)
+	}
+	for k, e := range r.Errors {
+		text := "Indexing backpressure (Indexing queue full — apply backpressure)"
+		if k == 0 {
+			text += " — 587 remaining documents skipped"
+		}
+		if int(e.Index) != 512+k || e.Error != text {
+			t.Fatalf("error %d: %v", k, e)
+		}
+	}
+	if n := s.commit("notes"); n != 512 {
+		t.Errorf("%d documents", n)
+	}
+}
+
+// blocking makes Apply wait until release is closed, and counts those that wait.
+func blocking(release chan struct{}, waiting *sync.WaitGroup) func(*Node) {
+	return withApply(func(ctx context.Context, ops []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error) {
+		waiting.Done()
+		<-release
+		return next()
+	})
+}
+
+func TestSummaFourMutationsAtOnce(t *testing.T) {
+	release := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Add(4)
+	s := newSummaNodeWith(t, Config{}, blocking(release, &waiting))
+	s.create("notes", summaNotes)
+	var calls sync.WaitGroup
+	for k := range 4 {
+		calls.Go(func() {
+			r, err := s.index.DeleteDocuments(context.Background(), &summapb.DeleteDocumentsRequest{IndexName: "notes", PrimaryKeys: []string{fmt.Sprint(k)}})
+			if err != nil || r.AcceptedCount != 1 {
+				t.Error(r, err)
+			}
+		})
+	}
+	waiting.Wait()
+	_, err := s.index.UpsertDocuments(t.Context(), &summapb.UpsertDocumentsRequest{IndexName: "notes", Documents: []*summapb.NamedDocument{summaText("id", "1")}})
+	wantStatus(t, err, codes.ResourceExhausted, "document mutation capacity exhausted; retry later")
+	close(release)
+	calls.Wait()
+}
+
+func TestSummaDeletionKeys(t *testing.T) {
+	s := newSummaNode(t, Config{})
+	s.create("notes", summaNotes)
+	s.batch("notes", summaText("id", "a"), summaText("id", "b"))
+	r, err := s.index.DeleteDocuments(t.Context(), &summapb.DeleteDocumentsRequest{
+		IndexName: "notes", PrimaryKeys: []string{"a", "", strings.Repeat("k", 513), strings.Repeat("k", 65536), strings.Repeat("k", 65537), "a"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.AcceptedCount != 4 || len(r.Errors) != 2 || r.Errors[0].Index != 1 || r.Errors[1].Index != 4 {
+		t.Errorf("%v", r)
+	}
+	if n := s.commit("notes"); n != 1 {
+		t.Errorf("%d documents", n)
+	}
+	_, err = s.index.DeleteDocuments(t.Context(), &summapb.DeleteDocumentsRequest{IndexName: "absent", PrimaryKeys: make([]string, 100_001)})
+	wantStatus(t, err, codes.ResourceExhausted, "deletion request exceeds 100000 keys or 8 MiB of key bytes")
+}
+
+// slowSnapshot is an engine whose snapshots wait.
+type slowSnapshot struct {
+	engine
+	wait func()
+}
+
+func (e *slowSnapshot) Snapshot() *shard.Snapshot {
+	e.wait()
+	return e.engine.Snapshot()
+}
+
+func TestSummaSearchCapacity(t *testing.T) {
+	release, inside := make(chan struct{}), make(chan struct{}, 1)
+	var slow atomic.Bool
+	s := newSummaNodeWith(t, Config{Summa: summanode.Limits{Searches: 1}}, func(n *Node) {
+		open := n.openEngine
+		n.openEngine = func(ctx context.Context, cfg shard.Config) (engine, error) {
+			eng, err := open(ctx, cfg)
+			return &slowSnapshot{eng, func() {
+				if slow.Load() {
+					inside <- struct{}{}
+					<-release
+				}
+			}}, err
+		}
+	})
+	s.create("notes", summaNotes)
+	slow.Store(true)
+	req := &summapb.SearchRequest{IndexName: "notes", Query: &summapb.Query{Query: &summapb.Query_All{All: &summapb.AllQuery{}}}}
+	var first sync.WaitGroup
+	first.Go(func() {
+		if _, err := s.search.Search(context.Background(), req); err != nil {
+			t.Error(err)
+		}
+	})
+	<-inside
+	_, err := s.search.Search(t.Context(), req)
+	wantStatus(t, err, codes.ResourceExhausted, "Search capacity is full; retry with backoff")
+	_, err = s.search.GetTextStats(t.Context(), &summapb.GetTextStatsRequest{IndexName: "notes", Query: req.Query})
+	wantStatus(t, err, codes.ResourceExhausted, "Search capacity is full; retry with backoff")
+	// What is wrong with a request is told before that.
+	_, err = s.search.Search(t.Context(), &summapb.SearchRequest{IndexName: "notes"})
+	wantStatus(t, err, codes.InvalidArgument, "Query is required")
+	slow.Store(false)
+	close(release)
+	first.Wait()
+}
+
+// TestSummaMessageCaps sends messages at their bound and one byte past it, plain and compressed.
+func TestSummaMessageCaps(t *testing.T) {
+	const most = 32 << 10
+	s := newSummaNode(t, Config{Summa: summanode.Limits{SearchDecode: most, IndexDecode: most, IndexEncode: 4 << 10}})
+	s.create("notes", summaNotes)
+	sized := func(n int) *summapb.GetIndexInfoRequest {
+		m := &summapb.GetIndexInfoRequest{IndexName: strings.Repeat("x", n-8)}
+		m.IndexName += strings.Repeat("x", n-proto.Size(m))
+		if got := proto.Size(m); got != n {
+			t.Fatalf("%d bytes, want %d", got, n)
+		}
+		return m
+	}
+	for _, name := range []string{"", "gzip", "zstd"} {
+		var opts []grpc.CallOption
+		if name != "" {
+			opts = append(opts, grpc.UseCompressor(name))
+		}
+		_, err := s.search.GetIndexInfo(t.Context(), sized(most), opts...)
+		wantStatus(t, err, codes.InvalidArgument, "Index name must not exceed 255 characters")
+		_, err = s.search.GetIndexInfo(t.Context(), sized(most+1), opts...)
+		if name == "" {
+			wantStatus(t, err, codes.OutOfRange, "Error, decoded message length too large: found 32769 bytes, the limit is: 32768 bytes")
+		} else {
+			wantStatus(t, err, codes.ResourceExhausted, "Error decompressing: size limit, of `32768` bytes, exceeded while decompressing compressed message")
+		}
+		// A small message that becomes a large one.
+		_, err = s.search.GetIndexInfo(t.Context(), sized(64<<20), opts...)
+		if name == "" {
+			wantStatus(t, err, codes.OutOfRange, "Error, decoded message length too large: found 67108864 bytes, the limit is: 32768 bytes")
+		} else if st := codeOf(err); st != "RESOURCE_EXHAUSTED" && st != "OUT_OF_RANGE" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var bad []*summapb.NamedDocument
+	for range 200 {
+		bad = append(bad, summaText("nofield", "x"))
+	}
+	_, err := s.index.BatchIndexDocuments(t.Context(), &summapb.BatchIndexDocumentsRequest{IndexName: "notes", Documents: bad})
+	if codeOf(err) != "OUT_OF_RANGE" || !strings.Contains(err.Error(), "Error, encoded message length too large") {
+		t.Error(err)
+	}
+	if used := s.node.summaMemory.Used(); used != 0 {
+		t.Errorf("%d bytes are still charged", used)
+	}
+}
+
+// encodings notes what replies are compressed with.
+type encodings struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+func (e *encodings) TagRPC(ctx context.Context, _ *grpcstats.RPCTagInfo) context.Context { return ctx }
+func (e *encodings) TagConn(ctx context.Context, _ *grpcstats.ConnTagInfo) context.Context {
+	return ctx
+}
+func (e *encodings) HandleConn(context.Context, grpcstats.ConnStats) {}
+func (e *encodings) HandleRPC(_ context.Context, st grpcstats.RPCStats) {
+	if h, ok := st.(*grpcstats.InHeader); ok {
+		e.mu.Lock()
+		e.seen = append(e.seen, h.Compression)
+		e.mu.Unlock()
+	}
+}
+
+func TestSummaCompression(t *testing.T) {
+	s := newSummaNode(t, Config{})
+	s.create("notes", summaNotes)
+	e := &encodings{}
+	conn, err := grpc.NewClient(s.node.front.Addr(Summa), plaintext, grpc.WithStatsHandler(e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, c := range []grpc.CallOption{grpc.UseCompressor("identity"), grpc.UseCompressor("gzip"), grpc.UseCompressor("zstd")} {
+		r, err := summapb.NewSearchServiceClient(conn).GetIndexInfo(t.Context(), &summapb.GetIndexInfoRequest{IndexName: "notes"}, c)
+		if err != nil || !strings.Contains(r.Schema, "field t: text<simple>") {
+			t.Error(r, err)
+		}
+		// A short reply is not worth it.
+		if _, err := summapb.NewIndexServiceClient(conn).Commit(t.Context(), &summapb.CommitRequest{IndexName: "notes"}, c); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := strings.Join(e.seen, ","); got != "zstd,identity,zstd,identity,zstd,identity" && got != "zstd,,zstd,,zstd," {
+		t.Errorf("replies were sent as %s", got)
+	}
+}
+
+func TestSummaHealth(t *testing.T) {
+	s := newSummaNode(t, Config{})
+	for _, name := range []string{"", "summa.SearchService", "summa.IndexService"} {
+		r, err := healthpb.NewHealthClient(s.conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		if err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("%q: %v, %v", name, r, err)
+		}
+	}
+	// A watcher learns of the end, and does not hold it up.
+	w, err := healthpb.NewHealthClient(s.conn).Watch(context.Background(), &healthpb.HealthCheckRequest{Service: "summa.IndexService"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := w.Recv(); err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
+		t.Fatal(r, err)
+	}
+	if err := s.node.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		r, err := w.Recv()
+		if err != nil {
+			break
+		}
+		if r.Status == healthpb.HealthCheckResponse_SERVING {
+			t.Error("still serving")
+		}
+	}
+}
+
+// TestSummaAlter tells what is true of a change of vectors.
+func TestSummaAlter(t *testing.T) {
+	s := newSummaNode(t, Config{})
+	s.create("v", `index v { field id: text<raw> [primary, stored] field g: dense_vector<2> [indexed<ivf_tq>, stored] field f: dense_vector<2> [indexed<flat>, stored] field t: text }`)
+	vec := func(name string) *summapb.FieldEntry {
+		return &summapb.FieldEntry{Name: name, Value: &summapb.FieldValue{Value: &summapb.FieldValue_DenseVector{DenseVector: &summapb.DenseVector{Values: []float32{1, 0}}}}}
+	}
+	d := summaText("id", "1")
+	d.Fields = append(d.Fields, vec("g"), vec("f"))
+	s.batch("v", d)
+	s.commit("v")
+	const (
+		deferred   = summapb.VectorIndexAlterState_VECTOR_INDEX_ALTER_STATE_DEFERRED_FLAT
+		parameters = summapb.VectorIndexAlterState_VECTOR_INDEX_ALTER_STATE_PARAMETERS_ONLY
+	)
+	for _, c := range []struct {
+		field, schema string
+		state         summapb.VectorIndexAlterState
+		code          codes.Code
+	}{
+		{"g", "dense_vector<2> [indexed<ivf_tq, nprobe: 8>]", parameters, codes.OK},
+		{"f", "dense_vector<2> [indexed<flat>]", parameters, codes.OK},
+		{"f", "dense_vector<2> [indexed<ivf_tq>]", deferred, codes.OK},
+		{"g", "dense_vector<2> [indexed<flat>]", 0, codes.FailedPrecondition},
+		{"g", "dense_vector<4> [indexed<ivf_tq>]", 0, codes.InvalidArgument},
+		{"t", "dense_vector<2>", 0, codes.InvalidArgument},
+	} {
+		r, err := s.index.AlterVectorIndex(t.Context(), &summapb.AlterVectorIndexRequest{IndexName: "v", FieldName: c.field, FieldSchema: c.schema})
+		if got := codeOf(err); r.GetState() != c.state || got != codeOf(statusOf(c.code)) {
+			t.Errorf("%s as %s: %v, %v", c.field, c.schema, r, err)
+		}
+	}
+	info, err := s.search.GetIndexInfo(t.Context(), &summapb.GetIndexInfoRequest{IndexName: "v"})
+	if err != nil || len(info.VectorStats) != 2 || info.VectorStats[0].FieldName != "f" || info.VectorStats[0].TotalVectors != 1 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// TestSummaNames makes an index with the longest name that Summa allows, and finds it again after a restart.
+func TestSummaNames(t *testing.T) {
+	dir := t.TempDir()
+	s := newSummaNode(t, Config{DataDir: dir})
+	long := strings.Repeat("n", 255)
+	s.create(long, summaNotes)
+	s.batch(long, summaText("id", "1"))
+	s.commit(long)
+	_, err := s.index.CreateIndex(t.Context(), &summapb.CreateIndexRequest{IndexName: long + "n", Schema: summaNotes})
+	wantStatus(t, err, codes.InvalidArgument, "Index name must not exceed 255 characters")
+	if err := s.node.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s = newSummaNode(t, Config{DataDir: dir})
+	if got := s.all(long, "id"); !slices.Equal(got, []string{"1"}) {
+		t.Errorf("%v", got)
+	}
+	if _, err := s.index.DeleteIndex(t.Context(), &summapb.DeleteIndexRequest{IndexName: long}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.index.ListIndexes(t.Context(), &summapb.ListIndexesRequest{})
+	if err != nil || len(r.IndexNames) != 0 {
+		t.Errorf("%v, %v", r, err)
+	}
+	if _, err := s.index.DeleteIndex(t.Context(), &summapb.DeleteIndexRequest{IndexName: "absent"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSummaErrors turns errors of the node into codes and texts of Summa.
+func TestSummaErrors(t *testing.T) {
+	s := newServer(t, Config{})
+	h := summaHost{s.node}
+	for _, c := range []struct {
+		err  error
+		code codes.Code
+		text string
+	}{
+		{&noIndexError{"x"}, codes.NotFound, "Index 'x' not found"},
+		{shard.ErrClosed, codes.Unavailable, "Summa server is shutting down"},
+		{errors.New("a secret"), codes.Internal, "Internal error: "},
+		{errDropped, codes.NotFound, ""},
+		{errIndexFull, codes.ResourceExhausted, ""},
+		{context.DeadlineExceeded, codes.DeadlineExceeded, ""},
+		{&shard.ReadOnlyError{Cause: errors.New("a secret")}, codes.Unavailable, ""},
+	} {
+		got := h.Refusal(t.Context(), c.err)
+		if got.Code != c.code || !strings.HasPrefix(got.Text, c.text) || strings.Contains(got.Text, "secret") {
+			t.Errorf("%v: %v", c.err, got)
+		}
+	}
+}
