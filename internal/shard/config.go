@@ -31,8 +31,8 @@ const (
 	MaxPendingBytes  = 128 << 20
 )
 
-// MaxKeyBytes is the longest document key.
-const MaxKeyBytes = 512
+// MaxKeyBytes is the longest document key. Over HTTP and the shard protocols keys have at most 512 bytes; over Summa they may have these.
+const MaxKeyBytes = 1<<16 - 1
 
 // Config says where a shard lives and how much it may use. The zero value of every limit means its default.
 type Config struct {

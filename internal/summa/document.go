@@ -71,7 +71,7 @@ func NewDocuments(s *schema.Schema, l jsondoc.Limits) *Documents {
 	for _, d := range []struct {
 		v   *int
 		def int
-	}{{&c.lim.DocumentBytes, 16 << 20}, {&c.lim.TextBytes, 8 << 20}, {&c.lim.KeywordBytes, 32_766}, {&c.lim.IDBytes, 512}, {&c.lim.Depth, 32}, {&c.lim.Values, 65_536}} {
+	}{{&c.lim.DocumentBytes, 16 << 20}, {&c.lim.TextBytes, 8 << 20}, {&c.lim.KeywordBytes, 32_766}, {&c.lim.IDBytes, 65_535}, {&c.lim.Depth, 32}, {&c.lim.Values, 65_536}} {
 		if *d.v <= 0 {
 			*d.v = d.def
 		}
