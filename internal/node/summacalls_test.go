@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -467,6 +468,54 @@ func TestSummaHealth(t *testing.T) {
 		}
 		if r.Status == healthpb.HealthCheckResponse_SERVING {
 			t.Error("still serving")
+		}
+	}
+}
+
+// TestSummaUnreadReplies has a caller that reads nothing of its replies: they have a bound, and end with it.
+func TestSummaUnreadReplies(t *testing.T) {
+	s := newSummaNode(t, Config{Summa: summanode.Limits{SearchEncode: 8 << 20, IndexEncode: 8 << 20, Wait: 50 * time.Millisecond}})
+	s.create("notes", "index notes { field id: text<raw> [primary, stored] field t: text [stored] }")
+	long := make([]byte, 7<<20)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range long {
+		long[i] = byte(' ' + r.IntN(95))
+	}
+	s.batch("notes", summaText("id", "1", "t", string(long)))
+	s.commit("notes")
+	found, err := s.search.Search(t.Context(), &summapb.SearchRequest{IndexName: "notes", Query: &summapb.Query{Query: &summapb.Query_All{All: &summapb.AllQuery{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &summapb.GetDocumentRequest{IndexName: "notes", Address: found.Hits[0].Address}
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	refused := 0
+	for range 16 {
+		st, err := s.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/summa.SearchService/GetDocument")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(st.SendMsg(req), st.CloseSend()); err != nil {
+			t.Fatal(err)
+		}
+		// The headers come with the reply, and with a refusal.
+		if h, err := st.Header(); err != nil || h == nil {
+			refused++
+			wantStatus(t, st.RecvMsg(&summapb.GetDocumentResponse{}), codes.ResourceExhausted, "too many replies wait to be read; retry later")
+		}
+	}
+	if refused == 0 || refused == 16 {
+		t.Errorf("%d of 16 were refused", refused)
+	}
+	leave()
+	// Their room comes back with their end.
+	for {
+		if _, err := s.search.GetDocument(t.Context(), req); err == nil {
+			break
+		}
+		if t.Context().Err() != nil {
+			t.Fatal("there is no room for a reply")
 		}
 	}
 }

@@ -50,8 +50,9 @@ func (m *Metrics) Summa(methods []string) *Summa {
 	return s
 }
 
-// Watch publishes the number of connections.
-func (s *Summa) Watch(connections func() float64) {
+// Watch publishes the number of connections, and the bytes of messages on their way.
+func (s *Summa) Watch(connections, messages func() float64) {
+	s.reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weft_summa_message_bytes", Help: "Buffers of messages on their way: replies that are not read yet, and requests as far as they have come."}, messages))
 	s.reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weft_summa_connections", Help: "Connections of the Summa services."}, connections))
 }
 

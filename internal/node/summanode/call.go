@@ -316,8 +316,7 @@ func (c *call) send(m proto.Message) error {
 	} else if err := grpc.SetSendCompressor(c.ctx, "identity"); err != nil {
 		return err
 	}
-	// The message and its bytes stand side by side while they are made.
-	if err := c.need(int64(n)); err != nil {
+	if err := c.s.replies.wait(c.ctx, n, c.s.cfg.Limits.Wait); err != nil {
 		return err
 	}
 	return c.ss.SendMsg(m)

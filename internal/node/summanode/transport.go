@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -36,8 +37,8 @@ type Limits struct {
 	SearchDecode, SearchEncode, IndexDecode, IndexEncode int
 	// Conns is the number of connections: 1,024; Calls that of calls under way: 1,024.
 	Conns, Calls int
-	// Stall is the longest wait for the next part of a message: 1 min.
-	Stall time.Duration
+	// Stall is the longest wait for the next part of a message: 1 min. Wait is that of a reply for room beside others: 5 s.
+	Stall, Wait time.Duration
 	// Documents bound one document.
 	Documents jsondoc.Limits
 }
@@ -69,6 +70,9 @@ func (l Limits) WithDefaults(cpus int) Limits {
 	if l.Stall <= 0 {
 		l.Stall = time.Minute
 	}
+	if l.Wait <= 0 {
+		l.Wait = 5 * time.Second
+	}
 	return l
 }
 
@@ -87,6 +91,7 @@ type Server struct {
 	searches  *admit.Gate
 	mutations *admit.Gate
 	calls     *admit.Gate
+	replies   *outgoing
 	metrics   *obs.Summa
 	keys      keyMaker
 	failures  obs.LineLimit
@@ -105,6 +110,7 @@ func New(cfg Config) *Server {
 		searches:  admit.New("summa_searches", int64(cfg.Limits.Searches), 0, 0),
 		mutations: admit.New("summa_mutations", mutations, 0, 0),
 		calls:     admit.New("summa_calls", int64(cfg.Limits.Calls), 0, 0),
+		replies:   newOutgoing(max(leastReplies, replyRoom*int64(max(cfg.Limits.SearchEncode, cfg.Limits.IndexEncode)))),
 	}
 	return s
 }
@@ -113,6 +119,12 @@ func New(cfg Config) *Server {
 func (s *Server) Binding(addr string) front.Binding {
 	return front.Binding{Protocol: Protocol, Addr: addr, Server: s.listening}
 }
+
+// Replies that are not read yet have room for replyRoom of the longest, and for leastReplies.
+const (
+	replyRoom    = 2
+	leastReplies = 64 << 20
+)
 
 // The services, by their full names.
 const (
@@ -126,6 +138,8 @@ const helloHTTP2 = 24 + 9
 func (s *Server) listening(lis net.Listener) *front.Listening {
 	draining, drain := context.WithCancel(context.Background())
 	g := grpc.NewServer(
+		grpc.ForceServerCodecV2(newCodec(s.replies)),
+		experimental.BufferPool(s.replies),
 		grpc.InTapHandle(guardCall),
 		grpc.ChainStreamInterceptor(endless(draining)),
 		grpc.WaitForHandlers(true),
@@ -152,7 +166,7 @@ func (s *Server) listening(lis net.Listener) *front.Listening {
 	}
 	tell(healthpb.HealthCheckResponse_NOT_SERVING)
 	conns := front.NewConns(lis, s.cfg.Limits.Conns, helloHTTP2, s.cfg.Log)
-	s.metrics.Watch(func() float64 { open, _ := conns.Count(); return float64(open) })
+	s.metrics.Watch(func() float64 { open, _ := conns.Count(); return float64(open) }, func() float64 { return float64(s.replies.held.Load()) })
 	cut := func() {
 		conns.EndAll()
 		g.Stop()

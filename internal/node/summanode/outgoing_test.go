@@ -1,0 +1,46 @@
+package summanode
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestRepliesWaitForRoom holds buffers and lets replies wait for them.
+func TestRepliesWaitForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutgoing(4 << 20)
+		ctx := context.Background()
+		if err := o.wait(ctx, 16<<20, time.Second); err != nil {
+			t.Errorf("longer than all the room, alone: %v", err)
+		}
+		held := o.Get(3 << 20)
+		if err := o.wait(ctx, freeReply, time.Second); err != nil {
+			t.Errorf("a short one: %v", err)
+		}
+		if err := o.wait(ctx, 64<<10+1, time.Second); err != nil && 3<<20 == cap(*held) {
+			t.Errorf("one that fits: %v", err)
+		}
+		began := time.Now()
+		if err := o.wait(ctx, 2<<20, time.Second); !errors.Is(err, errUnread) || time.Since(began) != time.Second {
+			t.Errorf("without room: %v after %v", err, time.Since(began))
+		}
+		time.AfterFunc(100*time.Millisecond, func() { o.Put(held) })
+		began = time.Now()
+		if err := o.wait(ctx, 2<<20, time.Second); err != nil || time.Since(began) != 100*time.Millisecond {
+			t.Errorf("with room in time: %v after %v", err, time.Since(began))
+		}
+		if n := o.held.Load(); n != 0 {
+			t.Errorf("%d bytes are held", n)
+		}
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		held = o.Get(4 << 20)
+		if err := o.wait(gone, 2<<20, time.Second); !errors.Is(err, context.Canceled) {
+			t.Errorf("a caller who left: %v", err)
+		}
+		o.Put(held)
+	})
+}
