@@ -19,6 +19,7 @@ import (
 
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/shard/exec"
 )
 
@@ -75,10 +76,44 @@ func (s *Stats) Floor() uint32 {
 	return 0
 }
 
-// Cache remembers the lengths of the passages of segments, which never change. The zero value is ready for use.
+// Cache remembers the lengths of the passages of segments and how many hold a word, which never change. The zero value is ready for use.
 type Cache struct {
 	mu sync.Mutex
 	m  map[cacheKey]map[uint32]uint64
+	df map[dfKey]uint64
+}
+
+type dfKey struct {
+	cacheKey
+	term string
+}
+
+// mostWords bounds the words of segments that a Cache remembers, and longWord the bytes of each.
+const (
+	mostWords = 1 << 16
+	longWord  = 64
+)
+
+func (c *Cache) word(k dfKey) (uint64, bool) {
+	if c == nil || k.leaf == 0 || len(k.term) > longWord {
+		return 0, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, ok := c.df[k]
+	return n, ok
+}
+
+func (c *Cache) putWord(k dfKey, n uint64) {
+	if c == nil || k.leaf == 0 || len(k.term) > longWord {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.df == nil || len(c.df) >= mostWords {
+		c.df = map[dfKey]uint64{}
+	}
+	c.df[k] = n
 }
 
 type cacheKey struct {
@@ -139,7 +174,7 @@ func Statistics(ctx context.Context, leaves []exec.Leaf, field int, terms []stri
 			return nil, err
 		}
 		for _, t := range terms {
-			n, err := frequency(w, l, field, t)
+			n, err := frequency(w, l, field, t, cache)
 			if err != nil {
 				return nil, err
 			}
@@ -206,22 +241,41 @@ func lengths(w *watch, st *Stats, l exec.Leaf, field int, cache *Cache) error {
 	return nil
 }
 
-// frequency counts the passages of live documents of a leaf that hold a term.
-func frequency(w *watch, l exec.Leaf, field int, term string) (uint64, error) {
+// frequency counts the passages of live documents of a leaf that hold a term: those of all documents, which are remembered, less those
+// of the dead.
+func frequency(w *watch, l exec.Leaf, field int, term string, cache *Cache) (uint64, error) {
+	k := dfKey{cacheKey{l.Identity(), field}, term}
+	all, known := cache.word(k)
+	if !known {
+		var err error
+		if all, err = count(w, l, field, term, nil); err != nil {
+			return 0, err
+		}
+		cache.putWord(k, all)
+	}
+	live := l.Live()
+	if live == nil || all == 0 {
+		return all, nil
+	}
+	dead, err := count(w, l, field, term, live)
+	return all - dead, err
+}
+
+// count counts the passages of a leaf that hold a term, but for those of the documents in without.
+func count(w *watch, l exec.Leaf, field int, term string, without bitset.Set) (n uint64, err error) {
 	f := newField(l, field)
 	c, ok := f.list(term)
 	if !ok {
 		return 0, nil
 	}
-	live := l.Live()
-	var n uint64
 	for doc := c.next(); doc != noDoc; doc = c.next() {
-		if live != nil && !live.Has(doc) {
-			continue
+		work := 1
+		if without == nil || !without.Has(doc) {
+			f.at(doc)
+			f.occurrences(c, func(int, uint32) { n++ })
+			work += len(c.pos)
 		}
-		f.at(doc)
-		f.occurrences(c, func(int, uint32) { n++ })
-		if err := w.did(2 + len(c.pos)); err != nil {
+		if err := w.did(work); err != nil {
 			return 0, err
 		}
 	}
