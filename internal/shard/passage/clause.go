@@ -70,6 +70,9 @@ type Matches struct {
 	cur  uint32
 	on   bool
 	err  error
+
+	useless float32 // documents that cannot have a passage that scores as much are passed over
+	prunes  bool
 }
 
 // On returns the matches on a leaf, nil if there cannot be any.
@@ -114,12 +117,38 @@ func (m *Matches) Seek(target uint32) (doc uint32, ok bool) {
 		if m.cur == noDoc {
 			return noDoc, false
 		}
+		if m.prunes && m.bound() < m.useless {
+			target = m.cur + 1
+			continue
+		}
 		m.score()
 		if len(m.rows) > 0 {
 			return m.cur, true
 		}
 		target = m.cur + 1
 	}
+}
+
+// boundSlack is above what rounding can put a score over its bound.
+const boundSlack = 1 + 1e-5
+
+// bound is at least what any passage of the document scores: none holds a word more often than the document does, nor counts as shorter
+// than the floor.
+func (m *Matches) bound() float32 {
+	var sum float32
+	if m.s.clause.Phrase {
+		least := m.cs[0].freq()
+		return float32(boundSlack * m.s.weights[0].Score(least, uint16(m.s.floor)))
+	}
+	for i, c := range m.cs {
+		if m.at[i] != m.cur {
+			continue
+		}
+		if boost := m.s.clause.Terms[i].Boost; boost > 0 {
+			sum += float32(boost * m.s.weights[i].Score(c.freq(), uint16(m.s.floor)))
+		}
+	}
+	return float32(boundSlack * sum)
 }
 
 // meet returns the first document at or after target that may match: it has one of the terms, or all tokens of a phrase.
@@ -255,6 +284,8 @@ func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Se
 	var best []Hit
 	var cut *Hit // the worst of the k best of those before
 	var cells []cell
+	var worst float32 // of the best 2k passages, once they are known
+	known, next := false, 2*k
 	var ended error
 	for li, l := range leaves {
 		if ctx.Err() != nil {
@@ -265,6 +296,7 @@ func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Se
 		if m == nil {
 			continue
 		}
+		m.useless, m.prunes = worst, known
 		ok := l.Live()
 		if accept != nil {
 			ok = accept[li]
@@ -276,9 +308,12 @@ func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Se
 			for _, r := range m.Rows() {
 				cells = append(cells, cell{r.Score, li, doc, r.Ordinal})
 			}
-			if len(cells) >= 4*k+256 {
+			if len(cells) >= next {
+				// Only what scores as much as the worst of these can be in the answer, or is counted before a passage that is.
 				cells = bestCells(cells, 2*k)
+				worst, known, next = cells[len(cells)-1].score, true, 3*k+16
 			}
+			m.useless, m.prunes = worst, known
 			h := Hit{Leaf: li, Doc: doc, Score: m.Best()}
 			if cut != nil && compareHits(h, *cut) > 0 {
 				continue

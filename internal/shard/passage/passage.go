@@ -414,12 +414,18 @@ func (c *cursor) seek(target uint32) uint32 {
 	return c.docs[c.i]
 }
 
-// positions reads those of the document that the cursor stands on into pos.
-func (c *cursor) positions() {
+// freq is how often the document that the cursor stands on has the term.
+func (c *cursor) freq() uint32 {
 	if !c.hasFreqs {
 		c.p.Freqs(c.blk, &c.freqs)
 		c.hasFreqs = true
 	}
+	return c.freqs[c.i]
+}
+
+// positions reads those of the document that the cursor stands on into pos.
+func (c *cursor) positions() {
+	c.freq()
 	c.pos = c.p.Positions(c.blk, c.i, &c.freqs, c.pos[:0])
 }
 
