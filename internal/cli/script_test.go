@@ -23,11 +23,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"weft": func() {
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
-		os.Exit(Run(ctx, os.Args[1:], IO{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv, Version: "v0.0.0-test"}))
-	}})
+	as := func(program string) func() {
+		return func() {
+			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			os.Exit(Run(ctx, os.Args[1:], IO{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv, Version: "v0.0.0-test", Program: program}))
+		}
+	}
+	testscript.Main(m, map[string]func(){"weft": as("weft"), summaServerName: as("/usr/bin/" + summaServerName)})
 }
 
 // gorace spares every process that a script starts the second that one built with the race detector waits at its end.

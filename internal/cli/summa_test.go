@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	summapb "github.com/weft-search/weft/api/summa"
+)
+
+// TestSummaServer starts a Summa server by its command line, asks it over gRPC and for its metrics, and ends it.
+func TestSummaServer(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out, in := io.Pipe()
+	done := make(chan int, 1)
+	go func() {
+		defer in.Close()
+		done <- Run(ctx, []string{
+			"-a", "127.0.0.1:0", "--data-dir", t.TempDir(), "--metrics-addr", "127.0.0.1:0", "--reload-interval-ms", "500", "--indexing-threads", "2",
+			"--search-threads=2", "--optimizer-threads", "1", "--doctor", "--max-concurrent-searches", "2",
+		}, IO{Stdout: in, Stderr: t.Output(), Program: "summa-server"})
+	}()
+	at := map[string]string{}
+	lines := bufio.NewScanner(out)
+	for len(at) < 2 && lines.Scan() {
+		if f := strings.Fields(lines.Text()); len(f) == 3 && f[0] == "listening" {
+			at[f[1]] = f[2]
+		}
+	}
+	go func() {
+		if _, err := io.Copy(io.Discard, out); err != nil {
+			t.Error(err)
+		}
+	}()
+	if at["summa"] == "" || at["metrics"] == "" || at["http"] != "" {
+		t.Fatalf("it listens at %v", at)
+	}
+	conn, err := grpc.NewClient(at["summa"], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := summapb.NewIndexServiceClient(conn).CreateIndex(ctx, &summapb.CreateIndexRequest{IndexName: "a", Schema: "index a { field t: text }"}); err != nil {
+		t.Error(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at["metrics"]+"/metrics", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := io.ReadAll(r.Body)
+	if err != nil || !strings.Contains(string(page), `weft_summa_calls_total{call="CreateIndex",code="ok"} 1`) {
+		t.Errorf("metrics: %v", err)
+	}
+	if err := r.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	req.URL.Path = "/indexes"
+	if r, err = http.DefaultClient.Do(req); err != nil || r.StatusCode != http.StatusNotFound {
+		t.Errorf("the port of metrics answers other calls: %v, %v", r, err)
+	} else if err := r.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	stop()
+	if code := <-done; code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestRustLog(t *testing.T) {
+	for v, want := range map[string]slog.Level{
+		"": slog.LevelInfo, "debug": slog.LevelDebug, "summa_server=warn": slog.LevelWarn, "info,h2=error": slog.LevelError, "nonsense": slog.LevelInfo, "trace": slog.LevelDebug,
+	} {
+		if got := rustLog(func(string) (string, bool) { return v, true }); got != want {
+			t.Errorf("%q: %v, want %v", v, got, want)
+		}
+	}
+	if got := rustLog(nil); got != slog.LevelInfo {
+		t.Error(got)
+	}
+}
