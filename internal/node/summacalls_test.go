@@ -249,6 +249,31 @@ func TestSummaBackpressure(t *testing.T) {
 	}
 }
 
+// TestSummaBatchThatFailsHalfWay meets a disk that fails: the caller is told which documents are in.
+func TestSummaBatchThatFailsHalfWay(t *testing.T) {
+	var calls, good atomic.Int32
+	s := newSummaNodeWith(t, Config{}, withApply(func(ctx context.Context, ops []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error) {
+		if calls.Add(1) > good.Load() {
+			return nil, &shard.ReadOnlyError{Cause: errors.New("a secret")}
+		}
+		return next()
+	}))
+	s.create("notes", summaNotes)
+	var docs []*summapb.NamedDocument
+	for k := range 600 {
+		docs = append(docs, summaText("id", fmt.Sprint(k)))
+	}
+	_, err := s.index.BatchIndexDocuments(t.Context(), &summapb.BatchIndexDocumentsRequest{IndexName: "notes", Documents: docs})
+	if codeOf(err) != "UNAVAILABLE" {
+		t.Errorf("nothing is in: %v", err)
+	}
+	good.Store(calls.Load() + 1)
+	r := s.batch("notes", docs...)
+	if r.IndexedCount != 512 || r.ErrorCount != 88 || r.Errors[0].Index != 512 || strings.Contains(r.Errors[0].Error, "secret") {
+		t.Errorf("%d accepted, %d refused, the first is %v", r.IndexedCount, r.ErrorCount, r.Errors[0])
+	}
+}
+
 // blocking makes Apply wait until release is closed, and counts those that wait.
 func blocking(release chan struct{}, waiting *sync.WaitGroup) func(*Node) {
 	return withApply(func(ctx context.Context, ops []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error) {

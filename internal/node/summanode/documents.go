@@ -48,7 +48,7 @@ type writer struct {
 	accepted, deleted int
 	errors            []*summapb.DocumentError
 	errorBytes        int
-	full              bool // there was no room, and nothing more is tried
+	stopped           string // why nothing more is tried; empty while it is
 }
 
 func (s *Server) writer(ctx context.Context, i *Index, upsert bool) *writer {
@@ -63,8 +63,8 @@ func (w *writer) refuse(at int, text string) {
 
 // add takes one document of the request.
 func (w *writer) add(at int, fields []*summapb.FieldEntry) error {
-	if w.full {
-		w.refuse(at, backpressure())
+	if w.stopped != "" {
+		w.refuse(at, w.stopped)
 		return nil
 	}
 	doc, dropped, err := w.convert.Convert(fields)
@@ -105,10 +105,16 @@ func (w *writer) flush(behind int) error {
 	case errors.Is(err, shard.ErrTooLarge) && len(w.ops) == 1:
 		w.refuse(w.at[0], "Document error: the document is larger than the memory that an index may take for new ones")
 	case w.s.cfg.Host.Full(err):
-		w.full = true
-		w.refuse(w.at[0], fmt.Sprintf("%s — %d remaining documents skipped", backpressure(), len(w.ops)-1+behind))
+		w.stopped = "Indexing backpressure (" + queueFull + ")"
+		w.refuse(w.at[0], fmt.Sprintf("%s — %d remaining documents skipped", w.stopped, len(w.ops)-1+behind))
 		for _, at := range w.at[1:] {
-			w.refuse(at, backpressure())
+			w.refuse(at, w.stopped)
+		}
+	case w.accepted > 0 && w.ctx.Err() == nil && w.index.Context.Err() == nil:
+		// What is in stays in, so the caller is told of the rest document by document.
+		w.stopped = w.s.cfg.Host.Refusal(w.ctx, err).Text
+		for _, at := range w.at {
+			w.refuse(at, w.stopped)
 		}
 	default:
 		return err
@@ -132,8 +138,6 @@ func (w *writer) flush(behind int) error {
 	w.ops, w.at, w.bytes = w.ops[:0], w.at[:0], 0
 	return nil
 }
-
-func backpressure() string { return "Indexing backpressure (" + queueFull + ")" }
 
 // sorted returns the errors by position: those of conversion came before those of the run around them.
 func (w *writer) sorted() []*summapb.DocumentError {

@@ -1,0 +1,205 @@
+package summanode
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	summapb "github.com/weft-search/weft/api/summa"
+	"github.com/weft-search/weft/internal/obs"
+	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/shard"
+	"github.com/weft-search/weft/internal/summa"
+)
+
+// emptyHost has no index.
+type emptyHost struct {
+	closing bool
+	mu      sync.Mutex
+	charged int64 // now
+	most    int64 // ever
+	limit   int64
+}
+
+func (h *emptyHost) Enter() bool { return !h.closing }
+func (h *emptyHost) Leave()      {}
+func (h *emptyHost) Use(_ context.Context, name string) (*Index, error) {
+	return nil, summa.NoIndex(name)
+}
+
+func (h *emptyHost) Create(context.Context, string, *schema.Schema, bool) (bool, error) {
+	return false, errors.New("none")
+}
+func (h *emptyHost) Delete(context.Context, string) error { return nil }
+func (h *emptyHost) Names() []string                      { return []string{"a", "b"} }
+func (h *emptyHost) Write(context.Context, *Index, []shard.Op, int) ([]shard.OpResult, error) {
+	return nil, errors.New("none")
+}
+func (h *emptyHost) Full(error) bool { return false }
+func (h *emptyHost) Refusal(_ context.Context, err error) *summa.Error {
+	return &summa.Error{Code: codes.Internal, Text: err.Error()}
+}
+
+func (h *emptyHost) Charge(_ context.Context, have, more int64) (int64, func(), error) {
+	given := min(more, h.limit-have)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.charged += given
+	h.most = max(h.most, h.charged)
+	return given, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.charged -= given
+	}, nil
+}
+func (h *emptyHost) Counted(int, int, int) {}
+
+// serving serves a host and returns a connection to it.
+func serving(t *testing.T, h *emptyHost, l Limits) *grpc.ClientConn {
+	t.Helper()
+	if h.limit == 0 {
+		h.limit = 1 << 30
+	}
+	s := New(Config{Host: h, Limits: l.WithDefaults(2), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: obs.NewMetrics("test")})
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l2 := s.Binding("").Server(lis)
+	done := make(chan error, 1)
+	go func() { done <- l2.Serve() }()
+	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(1<<30)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := errors.Join(conn.Close(), l2.Shutdown(context.Background()), l2.Close())
+		if serr := <-done; err != nil || serr != nil && !errors.Is(serr, l2.Closed) {
+			t.Error(err, serr)
+		}
+		if h.charged != 0 {
+			t.Errorf("%d bytes are still charged", h.charged)
+		}
+	})
+	return conn
+}
+
+func want(t *testing.T, err error, code codes.Code, text string) {
+	t.Helper()
+	if st := status.Convert(err); st.Code() != code || st.Message() != text {
+		t.Errorf("got %v %q, want %v %q", st.Code(), st.Message(), code, text)
+	}
+}
+
+func TestCallsOfAClosingNode(t *testing.T) {
+	conn := serving(t, &emptyHost{closing: true}, Limits{})
+	_, err := summapb.NewIndexServiceClient(conn).ListIndexes(t.Context(), &summapb.ListIndexesRequest{})
+	want(t, err, codes.Unavailable, "Summa server is shutting down")
+	st, err := summapb.NewIndexServiceClient(conn).IndexDocuments(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = st.CloseAndRecv()
+	want(t, err, codes.Unavailable, "Summa server is shutting down")
+}
+
+func TestSlowSenders(t *testing.T) {
+	conn := serving(t, &emptyHost{}, Limits{Stall: 20 * time.Millisecond})
+	st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, "/summa.IndexService/Commit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, st.RecvMsg(&summapb.CommitResponse{}), codes.DeadlineExceeded, "the request did not arrive in time")
+}
+
+// TestMessagesAreChargedBeforeTheyAreDecoded sends many small parts, and much in few bytes.
+func TestMessagesAreChargedBeforeTheyAreDecoded(t *testing.T) {
+	h := &emptyHost{}
+	conn := serving(t, h, Limits{IndexDecode: 32 << 20})
+	c := summapb.NewIndexServiceClient(conn)
+	parts := func(n int) *summapb.BatchIndexDocumentsRequest {
+		m := &summapb.BatchIndexDocumentsRequest{IndexName: "a", Documents: make([]*summapb.NamedDocument, n)}
+		one := &summapb.NamedDocument{}
+		for i := range m.Documents {
+			m.Documents[i] = one
+		}
+		return m
+	}
+	_, err := c.BatchIndexDocuments(t.Context(), parts(100_000))
+	want(t, err, codes.NotFound, "Index 'a' not found")
+	if h.most < 100_000*weightMessage {
+		t.Errorf("%d bytes were charged for 100,000 parts", h.most)
+	}
+	h.most = 0
+	_, err = c.BatchIndexDocuments(t.Context(), parts(800_000))
+	want(t, err, codes.ResourceExhausted, "the message has too many parts for its length")
+	if size := int64(proto.Size(parts(800_000))); h.most > 3*size {
+		t.Errorf("%d bytes were charged for a message of %d that was not decoded", h.most, size)
+	}
+	h.most = 0
+	long := &summapb.CommitRequest{IndexName: string(bytes.Repeat([]byte("x"), 24<<20))}
+	for _, name := range []string{"gzip", "zstd"} {
+		_, err = c.Commit(t.Context(), long, grpc.UseCompressor(name))
+		want(t, err, codes.InvalidArgument, "Index name must not exceed 255 characters")
+		if h.most < 24<<20 {
+			t.Errorf("%s: %d bytes were charged for 24 MiB", name, h.most)
+		}
+		h.most = 0
+	}
+}
+
+// TestMemoryIsNotWaitedForTwice sends a message that takes more than there is in all: it has all of it, and goes on.
+func TestMemoryIsNotWaitedForTwice(t *testing.T) {
+	h := &emptyHost{limit: 1 << 20}
+	conn := serving(t, h, Limits{})
+	_, err := summapb.NewIndexServiceClient(conn).Commit(t.Context(), &summapb.CommitRequest{IndexName: string(bytes.Repeat([]byte("x"), 8<<20))})
+	want(t, err, codes.InvalidArgument, "Index name must not exceed 255 characters")
+	if h.most != h.limit {
+		t.Errorf("%d bytes were charged of %d", h.most, h.limit)
+	}
+}
+
+func TestDamagedCompression(t *testing.T) {
+	for name, in := range map[string][]byte{
+		"zstd": []byte("nonsense"), "gzip": []byte("nonsense"), "zstd ": nil, "br": []byte("x"),
+	} {
+		r, done, err := decompressor(string(bytes.TrimSpace([]byte(name))), bytes.NewReader(in))
+		if err == nil {
+			_, err = io.ReadAll(r)
+			done()
+		}
+		if len(in) > 0 && err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestKeysAscend(t *testing.T) {
+	var k keyMaker
+	last := ""
+	for range 100_000 {
+		next := k.next()
+		if next <= last || len(next) != 26 {
+			t.Fatalf("%s follows %s", next, last)
+		}
+		last = next
+	}
+	// A clock that is set back changes nothing.
+	k.last[0] = 0xff
+	before := k.next()
+	if after := k.next(); after <= before {
+		t.Errorf("%s follows %s", after, before)
+	}
+}
