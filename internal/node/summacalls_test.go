@@ -427,6 +427,7 @@ type encodings struct {
 }
 
 func (e *encodings) TagRPC(ctx context.Context, _ *grpcstats.RPCTagInfo) context.Context { return ctx }
+
 func (e *encodings) TagConn(ctx context.Context, _ *grpcstats.ConnTagInfo) context.Context {
 	return ctx
 }

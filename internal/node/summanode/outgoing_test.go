@@ -20,7 +20,7 @@ func TestRepliesWaitForRoom(t *testing.T) {
 		if err := o.wait(ctx, freeReply, time.Second); err != nil {
 			t.Errorf("a short one: %v", err)
 		}
-		if err := o.wait(ctx, 64<<10+1, time.Second); err != nil && 3<<20 == cap(*held) {
+		if err := o.wait(ctx, 4<<20-cap(*held), time.Second); err != nil {
 			t.Errorf("one that fits: %v", err)
 		}
 		began := time.Now()
