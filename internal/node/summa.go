@@ -10,6 +10,7 @@ import (
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/node/summanode"
+	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/exec"
@@ -152,6 +153,9 @@ func (h summaHost) Charge(ctx context.Context, have, more int64) (given int64, r
 	}
 	return given, place.Release, nil
 }
+
+// Samples implements summanode.Host.
+func (h summaHost) Samples(emit func(obs.IndexSample)) { h.node.samples(emit) }
 
 // Counted implements summanode.Host.
 func (h summaHost) Counted(indexed, rejected, deleted int) {

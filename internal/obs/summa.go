@@ -1,6 +1,9 @@
 package obs
 
 import (
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,7 +36,7 @@ func (m *Metrics) Summa(methods []string) *Summa {
 		}, []string{"call"}),
 		searchSeconds: prometheus.NewSummaryVec(prometheus.SummaryOpts{
 			Name: "summa_search_duration_seconds", Help: "Time of searches over Summa.", Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.95: 0.005, 0.99: 0.001, 0.999: 0.0001},
-		}, []string{"index"}),
+		}, []string{"index", "status"}),
 		searches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "summa_search_requests_total", Help: "Searches over Summa by index, which is unknown until it is opened, and status.",
 		}, []string{"index", "status"}),
@@ -83,7 +86,58 @@ func (s *Summa) Searched(index string, ok bool, took time.Duration) {
 		status = "error"
 	}
 	s.searches.WithLabelValues(index, status).Inc()
-	s.searchSeconds.WithLabelValues(index).Observe(took.Seconds())
+	s.searchSeconds.WithLabelValues(index, status).Observe(took.Seconds())
+}
+
+// WatchMemory publishes, under the names of a Summa server, the memory of the process as the system counts it, and for each index the
+// memory that its new documents take.
+func (s *Summa) WatchMemory(each func(emit func(IndexSample))) {
+	s.reg.MustRegister(&summaMemory{
+		process: prometheus.NewDesc("summa_memory_process_bytes", "Memory of the process by kind, where the system tells.", []string{"kind"}, nil),
+		index:   prometheus.NewDesc("summa_index_memory_bytes", "Memory of an index by kind.", []string{"index", "kind"}, nil),
+		each:    each,
+	})
+}
+
+type summaMemory struct {
+	process, index *prometheus.Desc
+	each           func(emit func(IndexSample))
+}
+
+// Describe implements prometheus.Collector.
+func (c *summaMemory) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.process
+	ch <- c.index
+}
+
+// Collect implements prometheus.Collector.
+func (c *summaMemory) Collect(ch chan<- prometheus.Metric) {
+	for kind, bytes := range processMemory("/proc/self/status") {
+		ch <- prometheus.MustNewConstMetric(c.process, prometheus.GaugeValue, bytes, kind)
+	}
+	c.each(func(s IndexSample) {
+		ch <- prometheus.MustNewConstMetric(c.index, prometheus.GaugeValue, float64(s.MemtableBytes), s.Index, "indexing_buffer")
+	})
+}
+
+// processMemory reads the kinds of memory out of the status of a process; nothing where there is none.
+func processMemory(path string) map[string]float64 {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	out := map[string]float64{}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		name, rest, _ := strings.Cut(line, ":")
+		kind := map[string]string{"RssAnon": "rss_anon", "RssFile": "rss_file", "VmLck": "locked"}[name]
+		if kind == "" {
+			continue
+		}
+		if kb, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 53); err == nil {
+			out[kind] = float64(kb) * 1024
+		}
+	}
+	return out
 }
 
 // Rejected counts a search that found no place.

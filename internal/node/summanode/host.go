@@ -4,6 +4,7 @@ import (
 	"context"
 
 	summapb "github.com/weft-search/weft/api/summa"
+	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/exec"
@@ -32,6 +33,8 @@ type Host interface {
 	// Charge waits for more memory, for a bounded time, for a call that has some. What is given is less where the call would have more than
 	// there is in all: then it has it to itself. release gives it back.
 	Charge(ctx context.Context, have, more int64) (given int64, release func(), err error)
+	// Samples emits the state of every open index.
+	Samples(emit func(obs.IndexSample))
 	// Counted counts documents.
 	Counted(indexed, rejected, deleted int)
 }

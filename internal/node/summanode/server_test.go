@@ -64,7 +64,8 @@ func (h *emptyHost) Charge(_ context.Context, have, more int64) (int64, func(), 
 		h.charged -= given
 	}, nil
 }
-func (h *emptyHost) Counted(int, int, int) {}
+func (h *emptyHost) Samples(func(obs.IndexSample)) {}
+func (h *emptyHost) Counted(int, int, int)         {}
 
 // serving serves a host and returns a connection to it.
 func serving(t *testing.T, h *emptyHost, l Limits) *grpc.ClientConn {

@@ -112,6 +112,7 @@ func New(cfg Config) *Server {
 		calls:     admit.New("summa_calls", int64(cfg.Limits.Calls), 0, 0),
 		replies:   newOutgoing(max(leastReplies, replyRoom*int64(max(cfg.Limits.SearchEncode, cfg.Limits.IndexEncode)))),
 	}
+	s.metrics.WatchMemory(cfg.Host.Samples)
 	return s
 }
 

@@ -1,0 +1,45 @@
+package obs
+
+import (
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSummaMetrics(t *testing.T) {
+	m := NewMetrics("v")
+	s := m.Summa([]string{"Search"})
+	s.WatchMemory(func(emit func(IndexSample)) { emit(IndexSample{Index: "a", MemtableBytes: 7}) })
+	s.Searched("a", true, time.Millisecond)
+	s.Searched("unknown", false, time.Millisecond)
+	s.Rejected()
+	s.Begin("Search").End("not_found")
+	rec := httptest.NewRecorder()
+	m.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{
+		`summa_search_requests_total{index="a",status="ok"} 1`, `summa_search_requests_total{index="unknown",status="error"} 1`,
+		`summa_search_duration_seconds{index="a",status="ok",quantile="0.99"} `, `summa_search_admission_rejected_total{index="unknown"} 1`,
+		`summa_index_memory_bytes{index="a",kind="indexing_buffer"} 7`, `weft_summa_calls_total{call="Search",code="not_found"} 1`, `weft_summa_calls_in_flight{call="Search"} 0`,
+	} {
+		if !strings.Contains(rec.Body.String(), want) {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+}
+
+func TestProcessMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "status")
+	if err := os.WriteFile(path, []byte("Name:\tweft\nVmLck:\t       0 kB\nRssAnon:\t    1234 kB\nRssFile:\t nonsense kB\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := processMemory(path)
+	if len(got) != 2 || got["rss_anon"] != 1234*1024 || got["locked"] != 0 {
+		t.Errorf("%v", got)
+	}
+	if got := processMemory(path + "none"); got != nil {
+		t.Errorf("%v", got)
+	}
+}
