@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -355,17 +356,17 @@ func (c *compiler) rangeOf(q *summapb.RangeQuery) (*part, error) {
 	switch {
 	case q.MinU64 != nil || q.MaxU64 != nil:
 		if q.MinU64 != nil {
-			r.Min = bound(strconv.FormatUint(q.GetMinU64(), 10))
+			r.Min = bound(wholeBound(f, new(big.Int).SetUint64(q.GetMinU64()), true))
 		}
 		if q.MaxU64 != nil {
-			r.Max = bound(strconv.FormatUint(q.GetMaxU64(), 10))
+			r.Max = bound(wholeBound(f, new(big.Int).SetUint64(q.GetMaxU64()), false))
 		}
 	case q.MinI64 != nil || q.MaxI64 != nil:
 		if q.MinI64 != nil {
-			r.Min = bound(strconv.FormatInt(q.GetMinI64(), 10))
+			r.Min = bound(wholeBound(f, big.NewInt(q.GetMinI64()), true))
 		}
 		if q.MaxI64 != nil {
-			r.Max = bound(strconv.FormatInt(q.GetMaxI64(), 10))
+			r.Max = bound(wholeBound(f, big.NewInt(q.GetMaxI64()), false))
 		}
 	case q.MinF64 != nil || q.MaxF64 != nil:
 		for _, v := range []*float64{q.MinF64, q.MaxF64} {
@@ -374,10 +375,10 @@ func (c *compiler) rangeOf(q *summapb.RangeQuery) (*part, error) {
 			}
 		}
 		if q.MinF64 != nil {
-			r.Min = bound(strconv.FormatFloat(q.GetMinF64(), 'g', -1, 64))
+			r.Min = bound(decimal(q.GetMinF64()))
 		}
 		if q.MaxF64 != nil {
-			r.Max = bound(strconv.FormatFloat(q.GetMaxF64(), 'g', -1, 64))
+			r.Max = bound(decimal(q.GetMaxF64()))
 		}
 	}
 	if r.Min == nil && r.Max == nil {
@@ -387,6 +388,30 @@ func (c *compiler) rangeOf(q *summapb.RangeQuery) (*part, error) {
 		return nil, invalid("Range query bounds are numbers, but '%s' is %s", f.Name, typeNames[f.Type])
 	}
 	return &part{kind: kindFilter, field: id, node: r}, nil
+}
+
+// decimal prints a bound so that it means the same to a field of whole numbers: all digits of those that have no fraction for certain.
+func decimal(v float64) string {
+	if math.Abs(v) >= 1<<53 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
+}
+
+// wholeBound prints a whole number as the bound of a field. To one of floats that does not have it, it is the next one inward.
+func wholeBound(f *schema.Field, n *big.Int, lower bool) string {
+	if f.Type != schema.F64 {
+		return n.String()
+	}
+	exact := new(big.Float).SetInt(n)
+	v, _ := exact.Float64()
+	switch at := big.NewFloat(v).Cmp(exact); {
+	case lower && at < 0:
+		v = math.Nextafter(v, math.Inf(1))
+	case !lower && at > 0:
+		v = math.Nextafter(v, math.Inf(-1))
+	}
+	return decimal(v)
 }
 
 func (c *compiler) boolean(q *summapb.BooleanQuery) (*part, error) {

@@ -7,6 +7,7 @@ import (
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/shard/memtable"
 	"github.com/weft-search/weft/internal/shard/passage"
 )
 
@@ -51,6 +52,7 @@ func (r *runner) idf(field, word string) float32 {
 
 // near is the proximity of some words at their positions; bm25 scores a number of places of two of them.
 func (r *runner) near(n *proximity, words int, pos [][]uint32, bm25 func(a, b int, tf uint32) float32) float32 {
+	window := min(n.window, memtable.ValueStride/2) // values stand further apart
 	var sum float32
 	for i := range words - 1 {
 		ordered, within := uint32(0), uint32(0)
@@ -58,8 +60,8 @@ func (r *runner) near(n *proximity, words int, pos [][]uint32, bm25 func(a, b in
 			if _, ok := slices.BinarySearch(pos[i+1], at+1); ok {
 				ordered++
 			}
-			from, _ := slices.BinarySearch(pos[i+1], at-min(at, n.window))
-			to, _ := slices.BinarySearch(pos[i+1], at+n.window+1)
+			from, _ := slices.BinarySearch(pos[i+1], at-min(at, window))
+			to, _ := slices.BinarySearch(pos[i+1], at+window+1)
 			within += uint32(to - from)
 		}
 		if ordered > 0 {

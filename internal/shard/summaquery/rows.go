@@ -8,6 +8,7 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/segment"
+	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/memtable"
 	"github.com/weft-search/weft/internal/shard/passage"
@@ -24,6 +25,8 @@ func queryFault(err error) error {
 // rows computes the scores of the values of hits: of passages, of vectors, and of the places of words where the reference has them.
 type rows struct {
 	r       *runner
+	k       int // how many documents a vector within the query nominates; 0: as many as may be
+	found   map[*part][]bitset.Set
 	matches map[rowKey]*passage.Matches
 }
 
@@ -32,7 +35,9 @@ type rowKey struct {
 	leaf int
 }
 
-func newRows(r *runner) *rows { return &rows{r: r, matches: map[rowKey]*passage.Matches{}} }
+func newRows(r *runner) *rows {
+	return &rows{r: r, found: map[*part][]bitset.Set{}, matches: map[rowKey]*passage.Matches{}}
+}
 
 // row is a score with the field it is of: rows of one field with the same ordinal add up.
 type row struct {
@@ -42,7 +47,7 @@ type row struct {
 
 // of returns the rows of a document that a part matches, by ordinal.
 func (x *rows) of(p *part, leaf int, doc uint32) ([]score.Passage, error) {
-	list, err := x.collect(nil, p, 1, leaf, doc)
+	list, err := x.collect(p, leaf, doc)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
@@ -58,11 +63,8 @@ func byOrdinal(list []row) []score.Passage {
 	return out
 }
 
-func add(list []row, field int, ps []score.Passage, factor float32) []row {
+func add(list []row, field int, ps ...score.Passage) []row {
 	for _, p := range ps {
-		if factor != 1 {
-			p.Score = float32(factor * p.Score)
-		}
 		if i := slices.IndexFunc(list, func(r row) bool { return r.field == field && r.Ordinal == p.Ordinal }); i >= 0 {
 			list[i].Score += p.Score
 			continue
@@ -72,30 +74,85 @@ func add(list []row, field int, ps []score.Passage, factor float32) []row {
 	return list
 }
 
-func (x *rows) collect(list []row, p *part, factor float32, leaf int, doc uint32) ([]row, error) {
+func (x *rows) collect(p *part, leaf int, doc uint32) (list []row, err error) {
 	switch p.kind {
 	case kindPassages:
 		ps, err := x.passages(p, leaf, doc)
-		return add(list, p.field, ps, factor), err
+		return add(nil, p.field, ps...), err
 	case kindText:
 		ps, err := x.places(p, leaf, doc)
-		return add(list, p.field, ps, factor), err
+		return add(nil, p.field, ps...), err
 	case kindVector:
 		ps, err := x.r.values(p, leaf, doc)
-		return add(list, p.field, ps, factor), err
+		return add(nil, p.field, ps...), err
 	case kindBoost:
-		return x.collect(list, p.of, float32(factor*p.factor), leaf, doc)
+		of, err := x.collect(p.of, leaf, doc)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range of {
+			r.Score = float32(p.factor * r.Score)
+			list = add(list, r.field, r.Passage)
+		}
 	case kindBool:
-		var err error
 		for _, kids := range [][]*part{x.r.scoring(p), x.r.someShould(p)} {
 			for _, k := range kids {
-				if list, err = x.collect(list, k, factor, leaf, doc); err != nil {
+				ok, err := x.finds(k, leaf, doc)
+				if err != nil {
 					return nil, err
+				}
+				if !ok {
+					continue
+				}
+				of, err := x.collect(k, leaf, doc)
+				if err != nil {
+					return nil, err
+				}
+				for _, r := range of { // added up as the scores of documents are
+					list = add(list, r.field, r.Passage)
 				}
 			}
 		}
 	}
 	return list, nil
+}
+
+// finds tells whether a clause found a document. Words and phrases are not asked: without a match they have no rows.
+func (x *rows) finds(p *part, leaf int, doc uint32) (bool, error) {
+	switch p.kind {
+	case kindBoost:
+		return x.finds(p.of, leaf, doc)
+	case kindVector:
+		g, err := x.r.nearestList(p, x.k)
+		if err != nil || leaf >= len(g) {
+			return false, err
+		}
+		_, ok := slices.BinarySearch(g[leaf].Docs, doc)
+		return ok, nil
+	case kindBool:
+	default:
+		return true, nil
+	}
+	sets, ok := x.found[p]
+	if !ok {
+		var given []exec.Given
+		whole := *x.r // the time budget is for what is scored
+		whole.ctx = x.r.whole
+		n, err := whole.node(p, &given, x.k)
+		if err != nil {
+			return false, err
+		}
+		m, err := exec.Match(x.r.whole, x.r.ix.Leaves, x.r.ix.Schema, x.r.ix.Analyzers, n, nil, exec.MatchOptions{Given: given, Stats: x.r.plain})
+		if err != nil {
+			return false, queryFault(err)
+		}
+		sets = make([]bitset.Set, len(m.Leaves))
+		for i := range m.Leaves {
+			sets[i] = m.Leaves[i].Set
+		}
+		x.found[p] = sets
+	}
+	return sets[leaf] == nil || sets[leaf].Has(doc), nil
 }
 
 // passages are those of a chunked field that match.
@@ -160,7 +217,13 @@ func (r *runner) keptText(p *part) []token {
 		return p.terms
 	}
 	name := r.ix.Schema.Fields[p.field].Name
-	df := func(t token) uint64 { return r.own.DF[score.Term{Field: name, Text: t.text}] - 1 } // those in no document last
+	known := r.own.DF
+	if r.plain != nil {
+		if _, given := r.plain.Corpus[name]; given { // every shard has to keep the same words
+			known = r.plain.DF
+		}
+	}
+	df := func(t token) uint64 { return known[score.Term{Field: name, Text: t.text}] - 1 } // those in no document last
 	keep := slices.Clone(p.terms)
 	slices.SortStableFunc(keep, func(a, b token) int { return cmp.Compare(df(a), df(b)) })
 	keep = keep[:p.maxTerms]

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/knn"
 	"github.com/weft-search/weft/internal/shard/passage"
+	"github.com/weft-search/weft/internal/vector"
 )
 
 // hit is a document that a branch found.
@@ -51,13 +52,15 @@ type runner struct {
 	own      *score.Stats           // with which plain text is scored, of the words of rows
 	passages map[int]*passage.Stats // by field
 	scorers  map[*part]*passage.Scorer
+	placed   []exec.Leaf
+	lists    map[listKey]exec.Given // what vectors nominated within larger queries
 
 	budget    bool // ctx ends with the time budget: what was found until then is the answer
 	truncated bool // it did
 }
 
 func newRunner(ctx context.Context, ix *Index, given *summapb.TextStats) *runner {
-	r := &runner{ctx: ctx, whole: ctx, ix: ix, given: given, passages: map[int]*passage.Stats{}, scorers: map[*part]*passage.Scorer{}}
+	r := &runner{ctx: ctx, whole: ctx, ix: ix, given: given, passages: map[int]*passage.Stats{}, scorers: map[*part]*passage.Scorer{}, lists: map[listKey]exec.Given{}}
 	r.installPlain()
 	return r
 }
@@ -83,8 +86,8 @@ func (r *runner) prepare(parts ...*part) error {
 				terms[p.field] = append(terms[p.field], t.text)
 			}
 		case kindText:
-			if n := r.wordsOf(p); n != nil && (p.term || p.match || p.near != nil) {
-				words = append(words, n)
+			if !p.phrase {
+				words = append(words, r.wordsOf(p))
 			}
 		case kindBoost:
 			walk(p.of)
@@ -178,12 +181,16 @@ func (r *runner) countField(field int) error {
 }
 
 // wordsOf is a part of plain text as package exec takes it.
-func (r *runner) wordsOf(p *part) query.Node {
-	w := &query.Words{Field: r.ix.Schema.Fields[p.field].Name, MaxTerms: p.maxTerms, Phrase: p.phrase, Slop: p.slop}
-	for _, t := range p.terms {
-		w.Words = append(w.Words, query.Word{Text: t.text, Times: t.times, Offset: t.offset})
+func (r *runner) wordsOf(p *part) *query.Words {
+	return &query.Words{Field: r.ix.Schema.Fields[p.field].Name, Words: words(p.terms), Phrase: p.phrase, Slop: p.slop}
+}
+
+func words(list []token) []query.Word {
+	out := make([]query.Word, len(list))
+	for i, t := range list {
+		out[i] = query.Word{Text: t.text, Times: t.times, Offset: t.offset}
 	}
-	return w
+	return out
 }
 
 // scorer returns that of a part over passages; of a match the words that score.
@@ -338,7 +345,7 @@ func (r *runner) eachNominates(p *part, filters []*part, k int) ([]hit, uint64, 
 				sums = append(sums, sum{hit: hit{leaf: h.leaf, doc: h.doc}})
 			}
 			sums[i].score += h.score
-			sums[i].rows = add(sums[i].rows, s.field, h.rows, 1)
+			sums[i].rows = add(sums[i].rows, s.field, h.rows...)
 		}
 	}
 	hits := make([]hit, len(sums))
@@ -416,12 +423,12 @@ func (r *runner) accept(filters, not []*part) ([]bitset.Set, error) {
 
 // nearest finds the k documents nearest to a vector, with the scores of all their values.
 func (r *runner) nearest(p *part, k int) ([]hit, error) {
-	if p.vector.Dense != nil && !slices.ContainsFunc(p.vector.Dense, func(x float32) bool { return x != 0 }) {
+	if p.pointsNowhere() {
 		return r.first(p, k), nil
 	}
 	req := p.vector
 	req.K = min(k, knn.MaxK)
-	res, err := knn.Search(r.ctx, r.ix.Leaves, r.ix.Schema, r.ix.Analyzers, req)
+	res, err := knn.Search(r.ctx, r.byPlace(), r.ix.Schema, r.ix.Analyzers, req)
 	if err != nil {
 		return nil, queryFault(err)
 	}
@@ -436,6 +443,45 @@ func (r *runner) nearest(p *part, k int) ([]hit, error) {
 	return hits, nil
 }
 
+// listKey names a list of the documents nearest to a vector.
+type listKey struct {
+	p *part
+	k int
+}
+
+// nearestList is nearest as package exec takes it; k 0 is as many as may be. Within one search it is found once.
+func (r *runner) nearestList(p *part, k int) (exec.Given, error) {
+	k = cmp.Or(k, knn.MaxK)
+	g, ok := r.lists[listKey{p, k}]
+	if ok {
+		return g, nil
+	}
+	hits, err := r.nearest(p, k)
+	if err != nil {
+		return nil, err
+	}
+	g = listOf(hits, len(r.ix.Leaves))
+	r.lists[listKey{p, k}] = g
+	return g, nil
+}
+
+// pointsNowhere tells whether a dense query is of zeros: it has no direction, and everything scores 0.
+func (p *part) pointsNowhere() bool {
+	return p.vector.Dense != nil && !slices.ContainsFunc(p.vector.Dense, func(x float32) bool { return x != 0 })
+}
+
+// zeros are the scores of the vectors of a document for such a query.
+func zeros(x *vector.Index, doc uint32) (rows []score.Passage) {
+	if x == nil {
+		return nil
+	}
+	from, to := x.Range(doc)
+	for i := range to - from {
+		rows = append(rows, score.Passage{Ordinal: uint32(i)})
+	}
+	return rows
+}
+
 // first are the first k documents that have a vector, with score 0: all are as near to a query of zeros, which has no direction.
 func (r *runner) first(p *part, k int) (hits []hit) {
 	for li, l := range r.ix.Leaves {
@@ -445,15 +491,10 @@ func (r *runner) first(p *part, k int) (hits []hit) {
 		}
 		for at := 0; at < x.Len() && len(hits) < k; {
 			doc := x.Doc(at)
-			from, to := x.Range(doc)
 			if live := l.Live(); live == nil || live.Has(doc) {
-				h := hit{leaf: li, doc: doc}
-				for i := range to - from {
-					h.rows = append(h.rows, score.Passage{Ordinal: uint32(i)})
-				}
-				hits = append(hits, h)
+				hits = append(hits, hit{leaf: li, doc: doc, rows: zeros(x, doc)})
 			}
-			at = to
+			_, at = x.Range(doc)
 		}
 	}
 	return hits
@@ -461,6 +502,9 @@ func (r *runner) first(p *part, k int) (hits []hit) {
 
 // values are the similarities of the vectors of a document.
 func (r *runner) values(p *part, leaf int, doc uint32) ([]score.Passage, error) {
+	if p.pointsNowhere() {
+		return zeros(r.ix.Leaves[leaf].Vectors(p.field), doc), nil
+	}
 	vals, err := knn.Values(r.ix.Leaves, r.ix.Schema, p.vector, leaf, doc)
 	if err != nil {
 		return nil, queryFault(err)
@@ -513,6 +557,7 @@ func (r *runner) search(p *part, filters []*part, k int) ([]hit, uint64, error) 
 		hits = hits[:min(k, len(hits))]
 	}
 	rows := newRows(r)
+	rows.k = k
 	for i := range hits {
 		if hits[i].rows, err = rows.of(p, hits[i].leaf, hits[i].doc); err != nil {
 			return nil, 0, err
@@ -562,7 +607,11 @@ func (r *runner) node(p *part, given *[]exec.Given, k int) (query.Node, error) {
 		}
 		return p.node, nil
 	case kindText:
-		return r.wordsOf(p), nil
+		w := r.wordsOf(p)
+		if kept := r.keptText(p); len(kept) < len(p.terms) {
+			w.Words = words(kept)
+		}
+		return w, nil
 	case kindPassages:
 		g, err := r.everyPassage(p)
 		if err != nil {
@@ -571,14 +620,11 @@ func (r *runner) node(p *part, given *[]exec.Given, k int) (query.Node, error) {
 		*given = append(*given, g)
 		return &query.Given{List: len(*given) - 1}, nil
 	case kindVector:
-		if k == 0 {
-			k = knn.MaxK
-		}
-		hits, err := r.nearest(p, k)
+		g, err := r.nearestList(p, k)
 		if err != nil {
 			return nil, err
 		}
-		*given = append(*given, listOf(hits, len(r.ix.Leaves)))
+		*given = append(*given, g)
 		return &query.Given{List: len(*given) - 1}, nil
 	case kindBoost:
 		n, err := r.node(p.of, given, k)

@@ -64,10 +64,9 @@ func (r *runner) installPassages(name string, st *passage.Stats) {
 		for _, t := range f.GetTerms() {
 			st.DF[string(t.GetTerm())] = t.GetDocFreq()
 		}
-		if f.GetDocsWithField() > 0 {
-			st.SumLen, st.Avg = f.GetTotalTokens(), 0
-		} else {
-			st.Avg = avgOf(f)
+		st.Avg = avgOf(f)
+		if n := f.GetDocsWithField(); n > 0 {
+			st.Avg = score.AvgLen(score.FieldStats{SumLen: f.GetTotalTokens(), Docs: n})
 		}
 		if n := len(f.GetChunkLengths()); n > 0 && n == len(f.GetChunkCounts()) {
 			st.Lengths = map[uint32]uint64{}
