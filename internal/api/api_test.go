@@ -210,7 +210,7 @@ func TestParseSearchRefuses(t *testing.T) {
 		{"index=", InvalidIndexName, "index"},
 		{"index=a%2Fb", InvalidIndexName, "index"},
 		{"index=-a", InvalidIndexName, "index"},
-		{"index=" + strings.Repeat("a", 65), InvalidIndexName, "index"},
+		{"index=" + strings.Repeat("a", 256), InvalidIndexName, "index"},
 		{"default_op=xor", InvalidParameter, "default_op"},
 		{"default_fields=", InvalidParameter, "default_fields"},
 		{"fields=a,,b", InvalidParameter, "fields"},

@@ -9,11 +9,11 @@ import (
 
 // MaxIndexName is the longest name of an index in bytes, MaxID the longest id of a document.
 const (
-	MaxIndexName = 64
+	MaxIndexName = 255
 	MaxID        = 512
 )
 
-// CheckIndexName returns the problem of a name that no index can have: names are 1 to 64 ASCII letters, digits, '_', '-' and
+// CheckIndexName returns the problem of a name that no index can have: names are 1 to 255 ASCII letters, digits, '_', '-' and
 // '.', and begin with a letter, a digit or '_'.
 func CheckIndexName(name string) *Problem {
 	bad := func(detail string) *Problem {

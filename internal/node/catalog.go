@@ -54,7 +54,7 @@ type catalogEntry struct {
 // onCommit tells whether writes show only when they are committed.
 func (e *catalogEntry) onCommit() bool { return e.Visibility == api.OnCommit }
 
-// checkAnyName returns what is wrong with a name that neither HTTP nor Summa lets an index have. Names over Summa may be longer.
+// checkAnyName returns what is wrong with a name that neither HTTP nor Summa lets an index have. Over HTTP one may have two dots in a row.
 func checkAnyName(name string) error {
 	if p := api.CheckIndexName(name); p == nil {
 		return nil
@@ -62,9 +62,12 @@ func checkAnyName(name string) error {
 	return summa.CheckIndexName(name)
 }
 
+// longestCollection is the longest name that a store takes.
+const longestCollection = 64
+
 // collection is what the index is called in its store, whose names are short. It has the store to itself.
 func (e *catalogEntry) collection() string {
-	if len(e.Name) > api.MaxIndexName {
+	if len(e.Name) > longestCollection {
 		return e.Dir
 	}
 	return e.Name
@@ -88,6 +91,7 @@ type index struct {
 	err    error
 
 	keys      loadKeys // of bulk loads
+	fences    fences
 	instance  uint64   // drawn for each opening; see leaf.Snapshot
 	analyzers atomic.Pointer[analyzerSet]
 

@@ -592,6 +592,9 @@ func TestSummaNames(t *testing.T) {
 	s.create(long, summaNotes)
 	s.batch(long, summaText("id", "1"))
 	s.commit(long)
+	if ids, _ := s.ids("/search?q=*&index=" + long); !slices.Equal(ids, []string{"1"}) {
+		t.Errorf("over HTTP: %v", ids)
+	}
 	_, err := s.index.CreateIndex(t.Context(), &summapb.CreateIndexRequest{IndexName: long + "n", Schema: summaNotes})
 	wantStatus(t, err, codes.InvalidArgument, "Index name must not exceed 255 characters")
 	if err := s.node.Close(t.Context()); err != nil {
