@@ -231,10 +231,11 @@ func (m *Matches) phrase() {
 	terms := m.s.clause.Terms
 	m.f.places(m.cs[0].pos, func(ordinal int, starts []uint32) {
 		var n uint32
+		base, end := m.f.bounds(ordinal)
 	next:
 		for _, start := range starts {
 			for j := 1; j < len(terms); j++ {
-				if !m.near(m.cs[j].pos, start+terms[j].Offset) {
+				if !m.near(m.cs[j].pos, start+terms[j].Offset, base, end) {
 					continue next
 				}
 			}
@@ -246,11 +247,11 @@ func (m *Matches) phrase() {
 	})
 }
 
-// near tells whether a position within the slop of want is in the list. Passages lie further apart than tokens of one can.
-func (m *Matches) near(list []uint32, want uint32) bool {
+// near tells whether a position within the slop of want, from base to before end, is in the list.
+func (m *Matches) near(list []uint32, want, base, end uint32) bool {
 	slop := m.s.clause.Slop
-	i, _ := slices.BinarySearch(list, want-min(slop, want))
-	return i < len(list) && (list[i] <= want || list[i]-want <= slop)
+	i, _ := slices.BinarySearch(list, max(want-min(slop, want), base))
+	return i < len(list) && list[i] < end && (list[i] <= want || list[i]-want <= slop)
 }
 
 // Rows are the passages of the document that match, by ordinal. They hold until the next Seek.

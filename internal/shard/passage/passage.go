@@ -152,17 +152,19 @@ const checkEvery = 1 << 15
 type watch struct {
 	ctx  context.Context
 	work int
+	err  error
 }
 
+// did counts work. When the context has ended every call says so: some look at the error of the last one only.
 func (w *watch) did(n int) error {
 	if w.work += n; w.work < checkEvery {
-		return nil
+		return w.err
 	}
 	w.work = 0
-	if w.ctx.Err() != nil {
-		return endOf(w.ctx)
+	if w.err == nil && w.ctx.Err() != nil {
+		w.err = endOf(w.ctx)
 	}
-	return nil
+	return w.err
 }
 
 // Statistics returns those of a field over the live documents of the leaves, with the frequencies of the terms.
@@ -328,6 +330,20 @@ func (f *fieldOf) at(doc uint32) {
 func (f *fieldOf) length(ordinal int) uint32 {
 	n, _ := segment.DecodeChunk(f.vals[ordinal])
 	return n
+}
+
+// bounds are the first position of a passage of the document and of the next one: a slop may be wider than the gap between two.
+func (f *fieldOf) bounds(ordinal int) (base, end uint32) {
+	if f.plain {
+		return uint32(ordinal) * segment.ChunkStride, uint32(ordinal+1) * segment.ChunkStride
+	}
+	for i := 0; ; i++ {
+		_, more := segment.DecodeChunk(f.vals[i])
+		if end = base + (more+1)*segment.ChunkStride; i == ordinal {
+			return base, end
+		}
+		base = end
+	}
 }
 
 // places calls fn with each passage of the document that some of the positions, ascending, stand in, and with those.

@@ -367,6 +367,53 @@ func TestLongPassagesKeepTheirPlaces(t *testing.T) {
 	check()
 }
 
+// TestSlopStaysWithinThePassage has passages that end as close before the next one as they can.
+func TestSlopStaysWithinThePassage(t *testing.T) {
+	s, d := open(t), docs{}
+	d.put(t, s, "k", [][]string{append(slices.Repeat([]string{"x"}, 65_400), "b"), {"a"}})
+	sn := s.Snapshot()
+	defer sn.Release()
+	st, err := passage.Statistics(t.Context(), sn.Leaves(), body, []string{"a", "b"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range [][2]string{{"a", "b"}, {"b", "a"}} {
+		c := passage.Clause{Field: body, Phrase: true, Slop: 500, Terms: []passage.Term{{Text: words[0], Boost: 1}, {Text: words[1], Boost: 1, Offset: 1}}}
+		if doc, ok := passage.NewScorer(c, st).On(t.Context(), sn.Leaves()[0]).Seek(0); ok {
+			t.Errorf("%v: found in document %d, though the words stand in two passages", words, doc)
+		}
+	}
+}
+
+// TestWalkEndsSoon walks documents with many places of a word after the caller left.
+func TestWalkEndsSoon(t *testing.T) {
+	s, d := open(t), docs{}
+	for i := range 100 {
+		d.put(t, s, fmt.Sprint(i), [][]string{slices.Repeat([]string{"a", "b"}, 2000)})
+	}
+	sn := s.Snapshot()
+	defer sn.Release()
+	st, err := passage.Statistics(t.Context(), sn.Leaves(), body, []string{"a", "b"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []passage.Clause{
+		{Field: body, Terms: []passage.Term{{Text: "a", Boost: 1}, {Text: "b", Boost: 1}}},
+		{Field: body, Phrase: true, Terms: []passage.Term{{Text: "a", Boost: 1}, {Text: "b", Boost: 1, Offset: 1}}},
+	} {
+		m := passage.NewScorer(c, st).On(ctx, sn.Leaves()[0])
+		n := 0
+		for doc, ok := m.Seek(0); ok; doc, ok = m.Seek(doc + 1) {
+			n++
+		}
+		if !errors.Is(m.Err(), context.Canceled) || n > 20 {
+			t.Errorf("phrase %t: %d documents, then %v", c.Phrase, n, m.Err())
+		}
+	}
+}
+
 // TestSearchEndsWithItsCaller leaves in the middle of a long list.
 func TestSearchEndsWithItsCaller(t *testing.T) {
 	s, d := open(t), docs{}
