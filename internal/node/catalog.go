@@ -92,7 +92,7 @@ type index struct {
 
 	keys      loadKeys // of bulk loads
 	fences    fences
-	instance  uint64   // drawn for each opening; see leaf.Snapshot
+	instance  uint64 // drawn for each opening; see leaf.Snapshot
 	analyzers atomic.Pointer[analyzerSet]
 
 	made bool // by this process

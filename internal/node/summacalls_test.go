@@ -373,6 +373,80 @@ func TestSummaSearchCapacity(t *testing.T) {
 	first.Wait()
 }
 
+// slowCommit is an engine whose commits wait.
+type slowCommit struct {
+	engine
+	inside, release chan struct{}
+	ended           chan error
+}
+
+func (e *slowCommit) Commit(ctx context.Context) error {
+	e.inside <- struct{}{}
+	<-e.release
+	err := e.engine.Commit(ctx)
+	e.ended <- err
+	return err
+}
+
+// TestSummaCommitGoesOn leaves a commit, and asks the node to end meanwhile: it goes on, and the node waits for it.
+func TestSummaCommitGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	inside, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	s := newSummaNodeWith(t, Config{DataDir: dir}, func(n *Node) {
+		open := n.openEngine
+		n.openEngine = func(ctx context.Context, cfg shard.Config) (engine, error) {
+			eng, err := open(ctx, cfg)
+			return &slowCommit{eng, inside, release, ended}, err
+		}
+	})
+	s.create("notes", summaNotes)
+	s.batch("notes", summaText("id", "1"))
+	ctx, leave := context.WithCancel(t.Context())
+	var call sync.WaitGroup
+	call.Go(func() {
+		if _, err := s.index.Commit(ctx, &summapb.CommitRequest{IndexName: "notes"}); codeOf(err) != "CANCELED" && codeOf(err) != "CANCELLED" {
+			t.Error(err)
+		}
+	})
+	<-inside
+	leave()
+	call.Wait()
+	closed := make(chan error, 1)
+	go func() { closed <- s.node.Close(context.Background()) }()
+	close(release)
+	if err := <-ended; err != nil {
+		t.Errorf("commit: %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+// TestSummaDeletedIndex deletes an index under a batch that is being applied: the batch ends, and the index is gone.
+func TestSummaDeletedIndex(t *testing.T) {
+	inside := make(chan struct{}, 1)
+	s := newSummaNodeWith(t, Config{}, withApply(func(ctx context.Context, ops []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error) {
+		inside <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}))
+	s.create("notes", summaNotes)
+	var call sync.WaitGroup
+	call.Go(func() {
+		_, err := s.index.BatchIndexDocuments(context.Background(), &summapb.BatchIndexDocumentsRequest{IndexName: "notes", Documents: []*summapb.NamedDocument{summaText("id", "1")}})
+		if codeOf(err) != "NOT_FOUND" {
+			t.Error(err)
+		}
+	})
+	<-inside
+	if _, err := s.index.DeleteIndex(t.Context(), &summapb.DeleteIndexRequest{IndexName: "notes"}); err != nil {
+		t.Error(err)
+	}
+	call.Wait()
+	_, err := s.index.Commit(t.Context(), &summapb.CommitRequest{IndexName: "notes"})
+	wantStatus(t, err, codes.NotFound, "Index 'notes' not found")
+}
+
 // TestSummaMessageCaps sends messages at their bound and one byte past it, plain and compressed.
 func TestSummaMessageCaps(t *testing.T) {
 	const most = 32 << 10
