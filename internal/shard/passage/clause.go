@@ -297,7 +297,13 @@ func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Se
 		if m == nil {
 			continue
 		}
-		m.useless, m.prunes = worst, known
+		bound := func() {
+			// The best 2k passages can be those of fewer than k documents.
+			if m.prunes = known && cut != nil; m.prunes {
+				m.useless = min(worst, cut.Score)
+			}
+		}
+		bound()
 		ok := l.Live()
 		if accept != nil {
 			ok = accept[li]
@@ -310,11 +316,11 @@ func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Se
 				cells = append(cells, cell{r.Score, li, doc, r.Ordinal})
 			}
 			if len(cells) >= next {
-				// Only what scores as much as the worst of these can be in the answer, or is counted before a passage that is.
+				// Of documents that are found, only passages that score as much as the worst of these are counted before one that is kept.
 				cells = bestCells(cells, 2*k)
 				worst, known, next = cells[len(cells)-1].score, true, 3*k+16
 			}
-			m.useless, m.prunes = worst, known
+			bound()
 			h := Hit{Leaf: li, Doc: doc, Score: m.Best()}
 			if cut != nil && compareHits(h, *cut) > 0 {
 				continue

@@ -367,6 +367,25 @@ func TestLongPassagesKeepTheirPlaces(t *testing.T) {
 	check()
 }
 
+// TestManyPassagesOfOneDocumentLeaveRoom has more good passages in one document than Top looks at for all.
+func TestManyPassagesOfOneDocumentLeaveRoom(t *testing.T) {
+	s, d := open(t), docs{}
+	d.put(t, s, "many", slices.Repeat([][]string{{"a", "a"}}, 50))
+	for i := range 3 {
+		d.put(t, s, fmt.Sprint(i), [][]string{append(slices.Repeat([]string{"x"}, 50), "a")})
+	}
+	sn := s.Snapshot()
+	defer sn.Release()
+	st, err := passage.Statistics(t.Context(), sn.Leaves(), body, []string{"a"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, err := passage.NewScorer(passage.Clause{Field: body, K1: 1.2, B: 0.75, Terms: []passage.Term{{Text: "a", Boost: 1}}}, st).Top(t.Context(), sn.Leaves(), nil, 3)
+	if err != nil || len(top) != 3 {
+		t.Errorf("the best 3 of 4 documents are %d: %v", len(top), err)
+	}
+}
+
 // TestSlopStaysWithinThePassage has passages that end as close before the next one as they can.
 func TestSlopStaysWithinThePassage(t *testing.T) {
 	s, d := open(t), docs{}
