@@ -32,6 +32,12 @@ func seedOf(t testing.TB) uint64 {
 	return seed
 }
 
+// only tells whether a round is wanted: WEFT_ROUND if set.
+func only(round int) bool {
+	s := os.Getenv("WEFT_ROUND")
+	return s == "" || s == fmt.Sprint(round)
+}
+
 // rounds is how often a test does what it does: more with WEFT_LONG.
 func rounds(short, long int) int {
 	if os.Getenv("WEFT_LONG") != "" {
@@ -59,6 +65,9 @@ func number(f float32) string {
 func TestSearchIsTheOracles(t *testing.T) {
 	seed := seedOf(t)
 	for round := range rounds(24, 4000) {
+		if !only(round) {
+			continue
+		}
 		w := world{rand.New(rand.NewPCG(seed, uint64(round)))}
 		sdl := fmt.Sprintf(oracleSDL, w.one([]string{"", ", query<max_terms: 3>"}))
 		n := 6 + w.IntN(50)
