@@ -106,6 +106,11 @@ func (s *Server) handle(service, name string, ss grpc.ServerStream, run func(*ca
 		return errClosing
 	}
 	defer s.cfg.Host.Leave()
+	leave, err := enterConn(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	place, err := s.calls.TryEnter(1)
 	if err != nil {
 		return &summa.Error{Code: codes.ResourceExhausted, Text: "too many calls are under way; retry later"}
@@ -191,9 +196,16 @@ func (c *call) unload() {
 
 var errStalled = &summa.Error{Code: codes.DeadlineExceeded, Text: "the request did not arrive in time"}
 
-// wait runs something that waits for the other side, for at most Limits.Stall.
-func (c *call) wait(what func() error) error {
-	watch := time.AfterFunc(c.s.cfg.Limits.Stall, func() { c.cancel(errStalled) })
+// leastRate is the least pace of a message in bytes a second, beyond one Limits.Stall, so that nobody keeps memory by trickling.
+const leastRate = 64 << 10
+
+// wait runs something that waits for the other side, for at most Limits.Stall and until the end.
+func (c *call) wait(end time.Time, what func() error) error {
+	limit := c.s.cfg.Limits.Stall
+	if !end.IsZero() {
+		limit = min(limit, time.Until(end))
+	}
+	watch := time.AfterFunc(limit, func() { c.cancel(errStalled) })
 	err := what()
 	if !watch.Stop() {
 		return errStalled
@@ -209,7 +221,7 @@ func tooLong(what string, have, most int) *summa.Error {
 // receive reads a message. io.EOF means that the caller has closed its side.
 func (c *call) receive(m proto.Message) error {
 	var header [5]byte
-	if err := c.wait(func() error { return c.in.ReadMessageHeader(header[:]) }); err != nil {
+	if err := c.wait(time.Time{}, func() error { return c.in.ReadMessageHeader(header[:]) }); err != nil {
 		return err
 	}
 	size := binary.BigEndian.Uint32(header[1:])
@@ -217,6 +229,7 @@ func (c *call) receive(m proto.Message) error {
 		return tooLong("decoded", int(size), c.decode)
 	}
 	n := int(size)
+	end := time.Now().Add(c.s.cfg.Limits.Stall + time.Duration(n)*time.Second/leastRate)
 	var data mem.BufferSlice
 	defer func() { data.Free() }()
 	before := c.charged
@@ -226,7 +239,7 @@ func (c *call) receive(m proto.Message) error {
 		if err := c.need(before + int64(got+step)); err != nil {
 			return err
 		}
-		if err := c.wait(func() error {
+		if err := c.wait(end, func() error {
 			piece, err := c.in.Read(step)
 			data = append(data, piece...)
 			return err

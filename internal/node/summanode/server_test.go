@@ -3,17 +3,20 @@ package summanode
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -27,6 +30,7 @@ import (
 // emptyHost has no index.
 type emptyHost struct {
 	closing bool
+	use     func() // called by Use; may be nil
 	mu      sync.Mutex
 	charged int64 // now
 	most    int64 // ever
@@ -36,6 +40,9 @@ type emptyHost struct {
 func (h *emptyHost) Enter() bool { return !h.closing }
 func (h *emptyHost) Leave()      {}
 func (h *emptyHost) Use(_ context.Context, name string) (*Index, error) {
+	if h.use != nil {
+		h.use()
+	}
 	return nil, summa.NoIndex(name)
 }
 
@@ -116,6 +123,38 @@ func TestCallsOfAClosingNode(t *testing.T) {
 	want(t, err, codes.Unavailable, "Summa server is shutting down")
 }
 
+// TestCallsOfOneConnection has more calls than one connection may: the last ones run when the first end.
+func TestCallsOfOneConnection(t *testing.T) {
+	inside, release := make(chan struct{}, 2*perConn), make(chan struct{})
+	conn := serving(t, &emptyHost{use: func() {
+		inside <- struct{}{}
+		<-release
+	}}, Limits{})
+	c := summapb.NewIndexServiceClient(conn)
+	var calls sync.WaitGroup
+	for range perConn + 10 {
+		calls.Go(func() {
+			_, err := c.Commit(context.Background(), &summapb.CommitRequest{IndexName: "a"})
+			want(t, err, codes.NotFound, "Index 'a' not found")
+		})
+	}
+	for range perConn {
+		<-inside
+	}
+	// A call that waits can be left.
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := c.Commit(ctx, &summapb.CommitRequest{IndexName: "a"})
+	if status.Code(err) != codes.DeadlineExceeded {
+		t.Error(err)
+	}
+	if n := len(inside); n != 0 {
+		t.Errorf("%d calls run beyond %d", n, perConn)
+	}
+	close(release)
+	calls.Wait()
+}
+
 func TestSlowSenders(t *testing.T) {
 	conn := serving(t, &emptyHost{}, Limits{Stall: 20 * time.Millisecond})
 	st, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, "/summa.IndexService/Commit")
@@ -123,6 +162,45 @@ func TestSlowSenders(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, st.RecvMsg(&summapb.CommitResponse{}), codes.DeadlineExceeded, "the request did not arrive in time")
+}
+
+// TestTricklingSenders sends a byte now and then: the time of the whole message counts.
+func TestTricklingSenders(t *testing.T) {
+	h := &emptyHost{limit: 1 << 30}
+	s := New(Config{Host: h, Limits: Limits{Stall: time.Minute}.WithDefaults(2), Log: slog.New(slog.DiscardHandler), Metrics: obs.NewMetrics("test")})
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		c := &call{s: s, ctx: ctx, cancel: cancel, decode: 64 << 20, in: &trickle{ctx: ctx, size: 8 << 20}}
+		defer c.unload()
+		began := time.Now()
+		err := c.receive(&summapb.CommitRequest{})
+		want(t, err, codes.DeadlineExceeded, "the request did not arrive in time")
+		if took := time.Since(began); took != time.Minute+128*time.Second {
+			t.Errorf("after %v", took)
+		}
+	})
+}
+
+// trickle is a message of which a piece comes every 50 seconds.
+type trickle struct {
+	ctx  context.Context
+	size int
+}
+
+func (s *trickle) RecvCompress() string { return "" }
+func (s *trickle) ReadMessageHeader(b []byte) error {
+	binary.BigEndian.PutUint32(b[1:], uint32(s.size))
+	return nil
+}
+
+func (s *trickle) Read(n int) (mem.BufferSlice, error) {
+	select {
+	case <-time.After(50 * time.Second):
+		return mem.BufferSlice{mem.SliceBuffer(make([]byte, n))}, nil
+	case <-s.ctx.Done():
+		return nil, context.Cause(s.ctx)
+	}
 }
 
 // TestMessagesAreChargedBeforeTheyAreDecoded sends many small parts, and much in few bytes.

@@ -141,6 +141,7 @@ func (s *Server) listening(lis net.Listener) *front.Listening {
 	g := grpc.NewServer(
 		grpc.ForceServerCodecV2(newCodec(s.replies)),
 		experimental.BufferPool(s.replies),
+		grpc.Creds(newHandshake()),
 		grpc.InTapHandle(guardCall),
 		grpc.ChainStreamInterceptor(endless(draining)),
 		grpc.WaitForHandlers(true),
