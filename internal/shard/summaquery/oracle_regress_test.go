@@ -118,6 +118,24 @@ func TestWhatIsFound(t *testing.T) {
 	}
 }
 
+// A boost, or several, multiply all of the score of a match: its proximity too, and passages as they score without one.
+func TestBoostsMultiplyTheWholeScore(t *testing.T) {
+	for _, sdl := range []string{`field f: text<simple> [indexed<chunked, token_position>]`, `field f: text<simple> [indexed<token_position>]`} {
+		ix := small(t, sdl, texts("a b x", "a x b|b", "x a")...)
+		match := `query {match {field: "f" text: "a b" proximity_weight: 1}}`
+		_, once := ask(t, ix, match)
+		_, boosted := ask(t, ix, `query {boost {boost: 2 query {boost {boost: 4 `+match+`}}}}`)
+		if len(once.Hits) != 3 || len(boosted.Hits) != 3 {
+			t.Fatalf("%s: %d and %d hits", sdl, len(once.Hits), len(boosted.Hits))
+		}
+		for i, h := range boosted.Hits {
+			if h.Score != 8*once.Hits[i].Score {
+				t.Errorf("%s: hit %d scores %v, without boosts %v", sdl, i, h.Score, once.Hits[i].Score)
+			}
+		}
+	}
+}
+
 // Of more optional clauses than take part, a phrase of one word is as rare as its word.
 func TestPhraseOfOneWordIsAsRareAsTheWord(t *testing.T) {
 	ix := small(t, `field f: text<simple> [indexed<token_position>]`, texts("b a", "b a", "rare a")...)

@@ -597,7 +597,7 @@ func (r *running) eval(c *clause, d *odoc, k int) (score float32, ok bool, rows 
 			rows[i].score *= c.factor
 		}
 		score *= c.factor
-		if words := r.kept(c.of); ok && c.of.kind == oText && !c.of.phrase && len(c.of.words) == 1 && words[0].times > 1 {
+		if words := r.kept(c.of); ok && c.of.kind == oText && !c.of.phrase && len(words) == 1 && words[0].times > 1 {
 			// Open: the boost of one word of plain text is multiplied with the times that the word stands in the query first.
 			once := *c.of
 			once.words = []oword{{words[0].text, 1, 0}}
@@ -718,7 +718,11 @@ func (r *running) ranking(c *clause) (rank *clause, ok bool) {
 
 // run finds the best k documents of a clause among those that filters find.
 func (r *running) run(c *clause, filters []*clause, k int) (hits []ohit, total int) {
-	if c.kind == oBoost && (c.of.kind == oPassages && c.of.match || c.of.kind == oVector) {
+	of := c
+	for of.kind == oBoost {
+		of = of.of
+	}
+	if c.kind == oBoost && (of.kind == oPassages && of.match || of.kind == oVector || of.weight > 0) {
 		// Open: what is boosted is the best by the query within, also where the factor turns their order around.
 		hits, total = r.run(c.of, filters, k)
 		for i := range hits {

@@ -282,12 +282,18 @@ func (r *runner) filters(p *part) bool {
 	return false
 }
 
+// whole tells whether what a boost stands around has a score of its own only when it is run for itself: ranked passages, vectors, and
+// words with their proximity.
+func (p *part) whole() bool {
+	return p.kind == kindPassages && p.match || p.kind == kindVector || p.near != nil || p.kind == kindBoost && p.of.whole()
+}
+
 // run finds the best k documents of a part among those that all filters find, and how many match.
 func (r *runner) run(p *part, filters []*part, k int) ([]hit, uint64, error) {
 	if p.kind == kindNothing || p.kind == kindStops {
 		return nil, 0, nil
 	}
-	if p.kind == kindBoost && (p.of.kind == kindPassages && p.of.match || p.of.kind == kindVector) {
+	if p.kind == kindBoost && p.of.whole() {
 		hits, total, err := r.run(p.of, filters, k)
 		for i := range hits {
 			hits[i].score = float32(p.factor * hits[i].score)
