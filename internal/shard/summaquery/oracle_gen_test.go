@@ -32,6 +32,9 @@ const oracleSDL = `index o {
 	field chunk: text<en_stem> [indexed<chunked, token_position>, stored<multi>]
 	field chunkfast: text<simple> [indexed<chunked, token_position, k1: 2, b: 0.5>, stored<multi>, fast]
 	field chunkplain: text<en_stop> [indexed<chunked>, stored<multi>]
+	field lang: text<raw> [stored<multi>]
+	field lex: text<lex(by: lang, default: en)> [indexed<positions>, stored<multi>]
+	field lexchunk: text<lex(by: lang, default: de, variants: true)> [indexed<chunked, token_position>, stored<multi>]
 	field u: u64 [indexed, stored, fast]
 	field i: i64 [indexed, stored, fast]
 	field f: f64 [indexed, stored, fast]
@@ -46,13 +49,13 @@ const oracleSDL = `index o {
 }`
 
 var (
-	plainFields   = []string{"none", "token", "ord", "pos", "tag"}
-	chunkedFields = []string{"chunk", "chunkfast", "chunkplain"}
+	plainFields   = []string{"none", "token", "ord", "pos", "tag", "lex"}
+	chunkedFields = []string{"chunk", "chunkfast", "chunkplain", "lexchunk"}
 	numberFields  = []string{"u", "i", "f", "us", "is", "fs"}
 	denseFields   = []string{"dense", "denses"}
 )
 
-var oracleWords = []string{"car", "cart", "Carton", "run", "running", "runs", "the", "of", "and", "lamp", "Lamps", "blue", "sea", "seas", "x1", "über", "knot"}
+var oracleWords = []string{"car", "cart", "Carton", "run", "running", "runs", "the", "of", "and", "lamp", "Lamps", "blue", "sea", "seas", "x1", "über", "knot", "日本語", "бегущий", "Häuser"}
 
 // world makes documents and requests by chance.
 type world struct {
@@ -140,7 +143,8 @@ func (w world) document(key string) []*summapb.FieldEntry {
 			out = append(out, &summapb.FieldEntry{Name: name, Value: make()})
 		}
 	}
-	for _, f := range []string{"none", "token", "ord", "pos"} {
+	several("lang", 2, 2, func() *summapb.FieldValue { return textValue(w.one([]string{"de", "ru", "en", "en,ru", "xx", ""})) })
+	for _, f := range []string{"none", "token", "ord", "pos", "lex"} {
 		several(f, 4, 3, func() *summapb.FieldValue { return textValue(w.words(7)) })
 	}
 	for _, f := range []string{"tag", "column", "kept"} {
@@ -338,7 +342,7 @@ func (s *store) copyOf(w world, sdl string, each int) *store {
 func (w world) queryText(most int) string {
 	s := w.words(most)
 	if w.IntN(12) == 0 {
-		s = w.word()[:2] + "*"
+		s = string([]rune(w.word())[:2]) + "*"
 	}
 	return s
 }
@@ -396,11 +400,13 @@ func (w world) combiner() (c summapb.MultiValueCombiner, temperature float32, to
 	return summapb.MultiValueCombiner(w.IntN(7)), []float32{0, 0, 0.5, 3, -1}[w.IntN(5)], uint32(w.IntN(4)), []float32{0, 0.5, 1}[w.IntN(3)]
 }
 
+func (w world) hint() string { return w.one([]string{"", "", "ru", "de,en", "zz"}) }
+
 // leafQuery is one that has no others within.
 func (w world) leafQuery() *summapb.Query {
 	switch w.IntN(14) {
 	case 0, 1, 2:
-		q := &summapb.TermQuery{Field: w.textField(), Term: w.word()}
+		q := &summapb.TermQuery{Field: w.textField(), Term: w.word(), TokenizerHint: w.hint()}
 		switch w.IntN(6) {
 		case 0:
 			q.Term = w.words(3) + " sea"
@@ -409,7 +415,7 @@ func (w world) leafQuery() *summapb.Query {
 		}
 		return &summapb.Query{Query: &summapb.Query_Term{Term: q}}
 	case 3, 4, 5:
-		q := &summapb.MatchQuery{Field: w.textField(), Text: w.queryText(6)}
+		q := &summapb.MatchQuery{Field: w.textField(), Text: w.queryText(6), TokenizerHint: w.hint()}
 		if strings.HasSuffix(q.Text, "*") {
 			q.Field = w.one(plainFields)
 		}
@@ -425,7 +431,7 @@ func (w world) leafQuery() *summapb.Query {
 		}
 		return &summapb.Query{Query: &summapb.Query_Match{Match: q}}
 	case 6, 7:
-		q := &summapb.PhraseQuery{Field: w.one([]string{"token", "pos", "chunk", "chunkfast"}), Text: w.words(3), Slop: uint32(max(0, w.IntN(6)-2))}
+		q := &summapb.PhraseQuery{Field: w.one([]string{"token", "pos", "chunk", "chunkfast", "lex", "lexchunk"}), TokenizerHint: w.hint(), Text: w.words(3), Slop: uint32(max(0, w.IntN(6)-2))}
 		if w.IntN(10) == 0 {
 			q.Slop = math.MaxUint32
 		}
@@ -570,7 +576,7 @@ func (w world) textStats() *summapb.TextStats {
 		}
 		if w.IntN(2) == 0 {
 			fs.TotalTokens, fs.DocsWithField = uint64(w.IntN(10000)), uint64(1+w.IntN(1000))
-			if strings.HasPrefix(f, "chunk") {
+			if slices.Contains(chunkedFields, f) {
 				fs.ChunkLengths, fs.ChunkCounts = []uint32{2, 5, 9}, []uint64{10, uint64(w.IntN(50)), 3}
 			}
 		}

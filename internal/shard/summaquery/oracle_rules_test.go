@@ -49,6 +49,12 @@ func newOracle(sch *schema.Schema, an exec.Analyzers) *oracle { return &oracle{s
 func (o *oracle) add(key string, leaf int, doc uint32, fields []*summapb.FieldEntry) {
 	d := &odoc{key, leaf, doc, map[int][]string{}, map[int][][]otok{}, map[int][]*big.Rat{}, map[int][]*summapb.FieldValue{}}
 	var scratch text.Scratch
+	var langs []string
+	for _, e := range fields {
+		if e.Name == "lang" {
+			langs = append(langs, e.Value.GetText())
+		}
+	}
 	for _, e := range fields {
 		f, _ := o.sch.Lookup(e.Name)
 		switch v := e.Value.Value.(type) {
@@ -56,7 +62,11 @@ func (o *oracle) add(key string, leaf int, doc uint32, fields []*summapb.FieldEn
 			d.text[f] = append(d.text[f], v.Text)
 			if o.sch.Fields[f].Indexed {
 				toks := []otok{}
-				for _, t := range o.an(f).Index(&scratch, v.Text) {
+				a := o.an(f)
+				if a.HintField() != "" && len(langs) > 0 {
+					a = a.WithHint(strings.Join(langs, ","))
+				}
+				for _, t := range a.Index(&scratch, v.Text) {
 					toks = append(toks, otok{string(t.Text), t.Pos})
 				}
 				d.toks[f] = append(d.toks[f], toks)
@@ -954,7 +964,7 @@ func (r *running) clause(q *summapb.Query) *clause {
 		return &clause{kind: oFilter, filter: func(*odoc) bool { return true }}
 	case *summapb.Query_Term:
 		f, _ := r.sch.Lookup(q.Term.Field)
-		toks := r.query(f, q.Term.Term)
+		toks := r.query(f, q.Term.TokenizerHint, q.Term.Term)
 		if len(toks) == 0 {
 			return r.refuse()
 		}
@@ -977,7 +987,7 @@ func (r *running) clause(q *summapb.Query) *clause {
 	case *summapb.Query_Phrase:
 		f, _ := r.sch.Lookup(q.Phrase.Field)
 		var scratch text.Scratch
-		toks := r.an(f).Exact(&scratch, q.Phrase.Text)
+		toks := r.hinted(f, q.Phrase.TokenizerHint).Exact(&scratch, q.Phrase.Text)
 		switch len(toks) {
 		case 0:
 			return &clause{kind: oStops}
@@ -1038,9 +1048,18 @@ func (r *running) clause(q *summapb.Query) *clause {
 	return r.refuse()
 }
 
-func (r *running) query(f int, s string) (out []string) {
+// hinted is the tokenizer of a field for a query.
+func (r *running) hinted(f int, hint string) *text.Analyzer {
+	a := r.an(f)
+	if a.HintField() != "" && hint != "" {
+		a = a.WithHint(hint)
+	}
+	return a
+}
+
+func (r *running) query(f int, hint, s string) (out []string) {
 	var scratch text.Scratch
-	for _, t := range r.an(f).Query(&scratch, s) {
+	for _, t := range r.hinted(f, hint).Query(&scratch, s) {
 		out = append(out, string(t.Text))
 	}
 	return out
@@ -1074,7 +1093,7 @@ func (r *running) match(q *summapb.MatchQuery) *clause {
 	if fd.Chunked {
 		c.kind = oPassages
 	}
-	for _, t := range r.query(f, q.Text) {
+	for _, t := range r.query(f, q.TokenizerHint, q.Text) {
 		if i := slices.IndexFunc(c.words, func(w oword) bool { return w.text == t }); i >= 0 {
 			c.words[i].times++
 			continue
@@ -1087,7 +1106,7 @@ func (r *running) match(q *summapb.MatchQuery) *clause {
 	if !fd.Indexed {
 		c = &clause{kind: oBool}
 		seen := map[string]bool{}
-		for _, t := range r.query(f, q.Text) {
+		for _, t := range r.query(f, q.TokenizerHint, q.Text) {
 			if !seen[t] {
 				c.should = append(c.should, r.word(f, t))
 			}
