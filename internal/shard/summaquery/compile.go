@@ -61,9 +61,7 @@ type part struct {
 	maxTerms int // of a match; 0: no bound
 	near     *proximity
 
-	first  *firstValue // kindFilter: a range that only the first value of a document counts for
 	vector knn.Request // kindVector, without K
-	cut    func(values []knn.Value) []knn.Value
 
 	must, should, not []*part // kindBool
 	of                *part   // kindBoost
@@ -82,9 +80,6 @@ type proximity struct {
 	weight float32
 	window uint32
 }
-
-// firstValue is a range over the first value of each document.
-type firstValue struct{ lo, hi uint64 }
 
 func refuse(format string, args ...any) error {
 	return &summa.Error{Code: codes.InvalidArgument, Text: fmt.Sprintf(format, args...)}

@@ -460,7 +460,8 @@ func (w world) vectorQuery() *summapb.Query {
 		return &summapb.Query{Query: &summapb.Query_DenseVector{DenseVector: q}}
 	case 1:
 		return &summapb.Query{Query: &summapb.Query_BinaryDenseVector{BinaryDenseVector: &summapb.BinaryDenseVectorQuery{
-			Field: "bits", Vector: w.bits(), Combiner: c, CombinerTemperature: t, CombinerTopK: k, CombinerDecay: d}}}
+			Field: "bits", Vector: w.bits(), Combiner: c, CombinerTemperature: t, CombinerTopK: k, CombinerDecay: d,
+		}}}
 	}
 	q := &summapb.SparseVectorQuery{Field: "sparse", Combiner: c, CombinerTemperature: t, CombinerTopK: k, CombinerDecay: d}
 	q.Indices, q.Values = w.sparse(1 + w.IntN(6))

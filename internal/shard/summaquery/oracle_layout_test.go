@@ -20,7 +20,7 @@ import (
 // Scores do not tell how documents came to lie where they do: nothing but the order of equals does, and the ranks that it gives.
 func TestLayoutsScoreAlike(t *testing.T) {
 	seed := seedOf(t)
-	for round := range rounds(6, 1000) {
+	for round := range rounds(4, 1000) {
 		if !only(round) {
 			continue
 		}

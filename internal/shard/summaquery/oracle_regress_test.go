@@ -102,7 +102,8 @@ func TestWhatIsFound(t *testing.T) {
 			`query {boolean {must {term {field: "f" term: "a"}} should {boolean {must {term {field: "f" term: "b"}} must {term {field: "f" term: "c"}}}}}}`, "0:0 1:0",
 		},
 		{
-			"a vector beside words has rows of what it nominated", vectorsSDL, []string{dense + texts("a")[0], two + texts("a b")[0]},
+			"a vector beside words has rows of what it nominated", vectorsSDL,
+			[]string{dense + texts("a")[0], two + texts("a b")[0]},
 			`query {boolean {should {term {field: "f" term: "a"}} should {boost {boost: 0.01 query {dense_vector {field: "d" vector: 1 vector: 0}}}}}} limit: 1`, "0:0",
 		},
 		{

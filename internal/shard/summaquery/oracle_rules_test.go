@@ -255,7 +255,8 @@ func (r *running) fieldStats(field int) (n uint64, avg float32) {
 	st := once(r, "stats", field, "", func() (x struct {
 		n   uint64
 		avg float32
-	}) {
+	},
+	) {
 		x.n, x.avg = r.countField(field)
 		return x
 	})

@@ -64,7 +64,7 @@ func number(f float32) string {
 
 func TestSearchIsTheOracles(t *testing.T) {
 	seed := seedOf(t)
-	for round := range rounds(24, 4000) {
+	for round := range rounds(16, 4000) {
 		if !only(round) {
 			continue
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/weft-search/weft/internal/segment/bitset"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/memtable"
-	"github.com/weft-search/weft/internal/shard/passage"
 )
 
 // queryFault tells the client's faults, which package exec finds, from others.
@@ -24,19 +23,13 @@ func queryFault(err error) error {
 
 // rows computes the scores of the values of hits: of passages, of vectors, and of the places of words where the reference has them.
 type rows struct {
-	r       *runner
-	k       int // how many documents a vector within the query nominates; 0: as many as may be
-	found   map[*part][]bitset.Set
-	matches map[rowKey]*passage.Matches
-}
-
-type rowKey struct {
-	p    *part
-	leaf int
+	r     *runner
+	k     int // how many documents a vector within the query nominates; 0: as many as may be
+	found map[*part][]bitset.Set
 }
 
 func newRows(r *runner) *rows {
-	return &rows{r: r, found: map[*part][]bitset.Set{}, matches: map[rowKey]*passage.Matches{}}
+	return &rows{r: r, found: map[*part][]bitset.Set{}}
 }
 
 // row is a score with the field it is of: rows of one field with the same ordinal add up.
