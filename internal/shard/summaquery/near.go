@@ -26,6 +26,9 @@ func (r *runner) addNear(p *part, hits []hit) error {
 	f := &r.ix.Schema.Fields[p.field]
 	toks := r.keptText(p)
 	for i := range hits {
+		if err := r.left(); err != nil {
+			return err
+		}
 		h := &hits[i]
 		l := r.ix.Leaves[h.leaf]
 		pos, err := positionsOf(l, p.field, toks, h.doc)
@@ -109,6 +112,9 @@ func (r *runner) nearPassages(p *part, accept []bitset.Set, k int) ([]hit, error
 	toks := r.keptTerms(p)
 	floor := st.Floor()
 	for i := range top {
+		if err := r.left(); err != nil {
+			return nil, err
+		}
 		h := &top[i]
 		l := r.ix.Leaves[h.Leaf]
 		pos, err := positionsOf(l, p.field, toks, h.Doc)

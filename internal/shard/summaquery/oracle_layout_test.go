@@ -110,6 +110,35 @@ func (l *leaving) Err() error {
 	return l.Context.Err()
 }
 
+// What is done for each hit asks whether the caller is still there.
+func TestEachHitLooksAtTheCaller(t *testing.T) {
+	ix := small(t, `field f: text<simple> [indexed<token_position>] field c: text<simple> [indexed<chunked, token_position>] field d: dense_vector<2> [indexed<flat>]`,
+		slices.Repeat([]string{`fields {name: "f" value {text: "a b"}} fields {name: "c" value {text: "a b"}} fields {name: "d" value {dense_vector {values: 1 values: 0}}}`}, 200)...)
+	for name, query := range map[string]string{
+		"rows":            `term {field: "f" term: "a"}`,
+		"proximity":       `match {field: "f" text: "a b" proximity_weight: 1}`,
+		"passages within": `boolean {must {match {field: "c" text: "a b"}} must {term {field: "f" term: "a"}}}`,
+		"passages, near":  `match {field: "c" text: "a b" proximity_weight: 1}`,
+		"dense":           `dense_vector {field: "d" vector: [1, 2]}`,
+	} {
+		req := &summapb.SearchRequest{}
+		if err := prototext.Unmarshal([]byte(`index_name: "s" limit: 200 query {`+query+`}`), req); err != nil {
+			t.Fatal(err)
+		}
+		const many = 1 << 30
+		ctx, cancel := context.WithCancel(t.Context())
+		l := &leaving{Context: ctx, looks: many, cancel: cancel}
+		resp, err := search(l, ix, req)
+		cancel()
+		if err != nil || len(resp.Hits) != 200 {
+			t.Fatalf("%s: %d hits, %v", name, len(resp.GetHits()), err)
+		}
+		if looks := many - l.looks; looks < 200 {
+			t.Errorf("%s: %d looks for 200 hits", name, looks)
+		}
+	}
+}
+
 func TestCancelledSearchesEndSoon(t *testing.T) {
 	w := world{rand.New(rand.NewPCG(1, 1))}
 	s := newStore(t, fmt.Sprintf(oracleSDL, ""))

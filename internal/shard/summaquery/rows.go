@@ -40,6 +40,9 @@ type row struct {
 
 // of returns the rows of a document that a part matches, by ordinal.
 func (x *rows) of(p *part, leaf int, doc uint32) ([]score.Passage, error) {
+	if err := x.r.left(); err != nil {
+		return nil, err
+	}
 	list, err := x.collect(p, leaf, doc)
 	if err != nil || len(list) == 0 {
 		return nil, err

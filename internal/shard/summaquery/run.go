@@ -74,6 +74,18 @@ func (r *runner) inBudget(err error) error {
 	return err
 }
 
+// left is the error of a caller that left. What is done for each hit asks for it: hits are many where clients want many.
+func (r *runner) left() error {
+	err := r.whole.Err()
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(r.whole); !errors.Is(cause, err) {
+		return fmt.Errorf("search: %w: %w", err, cause)
+	}
+	return fmt.Errorf("search: %w", err)
+}
+
 // prepare gathers the statistics that the parts need, once for all of them.
 func (r *runner) prepare(parts ...*part) error {
 	terms := map[int][]string{}
@@ -508,6 +520,9 @@ func (r *runner) first(p *part, k int) (hits []hit) {
 
 // values are the similarities of the vectors of a document.
 func (r *runner) values(p *part, leaf int, doc uint32) ([]score.Passage, error) {
+	if err := r.left(); err != nil {
+		return nil, err
+	}
 	if p.pointsNowhere() {
 		return zeros(r.ix.Leaves[leaf].Vectors(p.field), doc), nil
 	}
@@ -818,6 +833,11 @@ func (r *runner) firstValues(field int, f *schema.Field, rg *query.Range) (exec.
 			continue
 		}
 		for doc := range l.NumDocs() {
+			if doc%(1<<15) == 0 {
+				if err := r.left(); err != nil {
+					return nil, err
+				}
+			}
 			if set := m.Leaves[li].Set; set != nil && !set.Has(doc) {
 				continue
 			}
