@@ -12,7 +12,7 @@ import (
 func (c *Coordinator) openWork(undo *[]func() error) (err error) {
 	l := c.cfg.Limits
 	wo := write.Options{
-		Memory: c.front.Memory(), BodyProblem: c.front.BodyProblem, Log: c.log,
+		Store: c.cfg.Store, Memory: c.front.Memory(), BodyProblem: c.front.BodyProblem, Log: c.log,
 		Limits: write.Limits{DocumentBytes: l.DocumentBytes, BulkIDs: l.BulkIDs, BulkErrors: l.BulkErrors, BulkStall: l.BulkStall},
 	}
 	if c.hints != nil {

@@ -499,10 +499,14 @@ func (ix *index) agree(ctx context.Context, st *members.State, base *typing, add
 	if want == whole.schema && !whole.absent {
 		return whole, true, nil
 	}
+	acc, err := ix.settle(ctx, whole, want)
+	if err != nil {
+		return nil, false, err
+	}
 	began := time.Now()
-	first, reply, err := ix.putFirst(ctx, st, want.SDL())
+	first, reply, err := ix.putFirst(ctx, st, acc.schema.SDL())
 	if hasCode(err, api.SchemaConflict) {
-		// Another coordinator was first.
+		// Another coordinator was first, or has added fields without a store.
 		if whole, err = ix.survey(ctx, targets(st.Groups...), 0); err != nil {
 			return nil, false, err
 		}
@@ -522,7 +526,7 @@ func (ix *index) agree(ctx context.Context, st *members.State, base *typing, add
 			ix.w.log.Warn("a member could not be given new fields; it gets them before its next document", "index", ix.name, "member", g.Addr, "error", g.err)
 		}
 	}
-	return ty, true, nil
+	return ty, acc.ok, nil
 }
 
 // harmless is the error of a document whose fields could not be added. Whether they were is not known, but the document is nowhere.

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/serve"
+	"github.com/weft-search/weft/internal/store"
 )
 
 // Source gives the state of the cluster. It is safe for concurrent use.
@@ -77,6 +78,9 @@ func (l Limits) withDefaults() Limits {
 type Options struct {
 	Hints  Hints // nil: none are kept
 	Limits Limits
+	// Store is where coordinators agree on new fields before any member is given them. nil: the first member of group 0 that each of them
+	// reaches decides, which two that reach different ones decide in two ways.
+	Store store.Store
 	// Memory gives out bytes: Limits.LoadBytes to each load, and four times the length of a document over 64 KiB while it is taken apart.
 	// nil: they are not counted. Its refusals have the words of front.GateMemory.
 	Memory *admit.Gate
@@ -108,6 +112,7 @@ type Writer struct {
 	count    counters
 	schemas  schemas
 	faults   faults
+	book     *book // nil without a store
 	loads    loads
 	finisher chan struct{} // holds a token for each settling in the background
 
@@ -135,6 +140,9 @@ func New(src Source, o Options) (*Writer, error) {
 		o.BodyProblem = bodyProblem
 	}
 	w := &Writer{src: src, o: o, log: o.Log, finisher: make(chan struct{}, maxFinishing), chunkDocs: chunkDocs}
+	if o.Store != nil {
+		w.book = &book{s: o.Store}
+	}
 	w.closed, w.cancel = context.WithCancelCause(context.Background())
 	return w, nil
 }
