@@ -541,7 +541,7 @@ func (w world) request(docs int, all bool) *summapb.SearchRequest {
 		}
 		req.Query = &summapb.Query{Query: &summapb.Query_Fusion{Fusion: f}}
 	} else {
-		req.Query = w.query(2)
+		req.Query = w.query(2 + w.IntN(2))
 	}
 	if w.IntN(8) == 0 {
 		c, t, k, d := w.combiner()
