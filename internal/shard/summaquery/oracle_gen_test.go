@@ -3,6 +3,7 @@ package summaquery_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -196,6 +197,7 @@ type store struct {
 	s    *shard.Shard
 	sch  *schema.Schema
 	conv *summa.Documents
+	memo *summaquery.Cache
 	live map[string][]*summapb.FieldEntry
 }
 
@@ -214,7 +216,7 @@ func newStore(t testing.TB, sdl string) *store {
 			t.Error(err)
 		}
 	})
-	return &store{t, s, sch, summa.NewDocuments(sch, jsondoc.Limits{}), map[string][]*summapb.FieldEntry{}}
+	return &store{t, s, sch, summa.NewDocuments(sch, jsondoc.Limits{}), &summaquery.Cache{}, map[string][]*summapb.FieldEntry{}}
 }
 
 func (s *store) apply(ops ...shard.Op) {
@@ -265,7 +267,7 @@ func (s *store) index() (*summaquery.Index, *oracle) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	ix := &summaquery.Index{Schema: sn.Schema(), Analyzers: an, Leaves: sn.Leaves(), Cache: &summaquery.Cache{}}
+	ix := &summaquery.Index{Schema: sn.Schema(), Analyzers: an, Leaves: sn.Leaves(), Cache: s.memo}
 	for i := range ix.Leaves {
 		ix.Segments = append(ix.Segments, fmt.Sprintf("%032x", i+1))
 	}
@@ -287,7 +289,7 @@ func (s *store) index() (*summaquery.Index, *oracle) {
 // fill makes n documents by chance, spread over leaves by flushes, merges, deletes and replacements.
 func (s *store) fill(w world, n int) {
 	s.t.Helper()
-	keys := make([]string, 0, n)
+	keys := slices.Sorted(maps.Keys(s.live))
 	for len(s.live) < n {
 		var ops []shard.Op
 		for range 1 + w.IntN(1+n/4) {

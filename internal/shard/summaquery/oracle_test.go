@@ -75,13 +75,17 @@ func TestSearchIsTheOracles(t *testing.T) {
 			n = 200 // lists of several blocks
 		}
 		s := newStore(t, sdl)
-		s.fill(w, n)
-		ix, o := s.index()
 		requests := 120
 		if n == 200 {
 			requests = 30
 		}
+		var ix *summaquery.Index
+		var o *oracle
 		for i := range requests {
+			if i%(requests/2) == 0 { // later with more documents, and what was remembered of those before
+				s.fill(w, n+i/10)
+				ix, o = s.index()
+			}
 			req := w.request(n, false)
 			if diff := compare(t, ix, o, req); diff != "" {
 				small := shrink(req, func(r *summapb.SearchRequest) bool { return compare(t, ix, o, r) != "" })
