@@ -164,6 +164,9 @@ type SumsRequest struct {
 	Range *HashRange
 	After string
 	Limit int // 1 to MaxIDs, with Range
+	// Fence, with IDs, ends the right of every Sync that names an earlier fence to change one of these documents. So whoever finds members
+	// equal knows that none is changed any more by what somebody saw of them before.
+	Fence bool
 }
 
 // SumsReply holds checksums.
@@ -172,6 +175,9 @@ type SumsReply struct {
 	IDs  []string // with Range; else nil: those of the request
 	Sums []Sum    // for each id; zero: not there
 	Next string   // the After of what follows; empty at the end
+	// Fence names the one that the call made, for a Sync of what the reply says. 0: it made none, as members do that know of no fences, and
+	// clients that asked in several calls.
+	Fence uint64
 }
 
 // DigestRequest asks for checksums over 2^Depth equal ranges of placement.Hash, Depth 0 to MaxDepth.
@@ -202,6 +208,9 @@ type SyncRequest struct {
 	Index string
 	View  // of it only the Epoch counts
 	Items []SyncItem
+	// Fence is that of the reply which the checksums to expect are from: an item is not applied if a later fence was made for its document,
+	// or may have been. 0: none.
+	Fence uint64
 }
 
 // SyncReply says for each item what became of it.

@@ -91,6 +91,7 @@ type index struct {
 	err    error
 
 	keys      loadKeys // of bulk loads
+	fences    fences
 	instance  uint64 // drawn for each opening; see leaf.Snapshot
 	analyzers atomic.Pointer[analyzerSet]
 

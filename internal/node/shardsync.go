@@ -96,11 +96,20 @@ func (l *shardLeaf) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.Sums
 				return nil, api.NewProblem(api.InvalidParameter, fmt.Sprintf("limit: it is a number from 1 to %d (got %d)", leaf.MaxIDs, req.Limit)).On("limit").Within(leaf.MaxIDs)
 			}
 		}
-		v, err := c.read(c.node.scans)
+		reply := &leaf.SumsReply{}
+		if req.Fence {
+			if req.Range != nil {
+				return nil, api.NewProblem(api.InvalidParameter, "fence: it is made for ids, not for a range").On("fence")
+			}
+			var err error
+			if reply.Fence, err = c.fence(req.IDs); err != nil {
+				return nil, err
+			}
+		}
+		v, err := c.read(c.node.scans) // after the fence, so that it shows whatever was changed before
 		if err != nil {
 			return nil, err
 		}
-		reply := &leaf.SumsReply{}
 		if req.Range != nil {
 			err = c.rangeSums(v, req, reply)
 		} else {
@@ -112,6 +121,21 @@ func (l *shardLeaf) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.Sums
 		reply.Meta = c.meta(stageRead)
 		return reply, nil
 	})
+}
+
+// fence makes one for documents of the index.
+func (c *leafCall) fence(ids []string) (uint64, error) {
+	if prob := c.index(); prob != nil {
+		return 0, prob
+	}
+	l, err := c.node.catalog.use(c.ctx, c.name)
+	if err != nil {
+		return 0, err
+	}
+	defer l.release()
+	ctx, stop := l.within(c.ctx)
+	defer stop()
+	return l.fences.make(ctx, ids)
 }
 
 // lookEverySums is how many sources are read between two looks at the context.
@@ -322,7 +346,7 @@ func (l *shardLeaf) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.Sync
 		defer leave()
 		serve.Begun(c.ctx)
 		c.watch.Lap(bound.StageQueue)
-		s := &syncing{c: c, w: &writer{node: c.node, name: c.name}, items: req.Items, reply: &leaf.SyncReply{
+		s := &syncing{c: c, w: &writer{node: c.node, name: c.name}, items: req.Items, fence: req.Fence, reply: &leaf.SyncReply{
 			Applied: make([]bool, len(req.Items)), Sums: make([]leaf.Sum, len(req.Items)),
 		}}
 		defer s.w.release()
@@ -342,8 +366,10 @@ type syncing struct {
 	c     *leafCall
 	w     *writer
 	items []leaf.SyncItem
+	fence uint64
 	reply *leaf.SyncReply
-	wrote bool // something was written
+	may   []bool // which items no later fence keeps from being applied
+	wrote bool   // something was written
 	batch batch
 	typed []item // of the batch in hand, by place in it
 	buf   []byte
@@ -367,6 +393,12 @@ func (s *syncing) run() error {
 	}
 	ctx, stop := s.w.lease.within(s.c.ctx)
 	defer stop()
+	ids := make([]string, len(s.items))
+	for i := range s.items {
+		ids[i] = s.items[i].ID
+	}
+	s.may = s.w.lease.fences.begin(ids, s.fence)
+	defer s.w.lease.fences.end(ids, s.may)
 	for from := 0; from < len(s.items); {
 		to, size := from, 0
 		for to < len(s.items) && to-from < n.chunkDocs && (to == from || size+len(s.items[to].Body) <= bulkChunkBytes) {
@@ -488,7 +520,7 @@ func (s *syncing) prepare(ctx context.Context, from int, todo []int, last bool) 
 			return nil, err
 		}
 		have := s.reply.Sums[i]
-		if have != it.Expect || last {
+		if have != it.Expect || last || !s.may[i] {
 			continue
 		}
 		// Only now: a document that is not applied adds no fields.

@@ -5238,6 +5238,7 @@ type SumsRequest struct {
 	Range         *HashRange             `protobuf:"bytes,4,opt,name=range,proto3" json:"range,omitempty"`  // the live documents with a hash in it, by id ascending, byte by byte
 	After         []byte                 `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"`  // only ids above, with range; empty: all
 	Limit         uint32                 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"` // at most so many, 1 to 10,000, with range
+	Fence         bool                   `protobuf:"varint,7,opt,name=fence,proto3" json:"fence,omitempty"` // with ids: from here on no Sync that names an earlier fence changes one of them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5314,12 +5315,20 @@ func (x *SumsRequest) GetLimit() uint32 {
 	return 0
 }
 
+func (x *SumsRequest) GetFence() bool {
+	if x != nil {
+		return x.Fence
+	}
+	return false
+}
+
 type SumsReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
-	Ids           *Texts                 `protobuf:"bytes,2,opt,name=ids,proto3" json:"ids,omitempty"`   // with range; else absent: those of the request
-	Sums          []byte                 `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"` // 16 bytes for each id; zero: not there
-	Next          []byte                 `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"` // the `after` of what follows; empty at the end
+	Ids           *Texts                 `protobuf:"bytes,2,opt,name=ids,proto3" json:"ids,omitempty"`       // with range; else absent: those of the request
+	Sums          []byte                 `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`     // 16 bytes for each id; zero: not there
+	Next          []byte                 `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`     // the `after` of what follows; empty at the end
+	Fence         uint64                 `protobuf:"fixed64,5,opt,name=fence,proto3" json:"fence,omitempty"` // what the call made; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5380,6 +5389,13 @@ func (x *SumsReply) GetNext() []byte {
 		return x.Next
 	}
 	return nil
+}
+
+func (x *SumsReply) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
 }
 
 type DigestRequest struct {
@@ -5511,6 +5527,7 @@ type SyncRequest struct {
 	Expect        []byte                 `protobuf:"bytes,4,opt,name=expect,proto3" json:"expect,omitempty"` // 16 bytes for each id: the checksum of what has to be there
 	Ops           []byte                 `protobuf:"bytes,5,opt,name=ops,proto3" json:"ops,omitempty"`       // one byte for each id: its SyncOp
 	Bodies        *Texts                 `protobuf:"bytes,6,opt,name=bodies,proto3" json:"bodies,omitempty"` // of those with SYNC_PUT, in their order: the document as Index takes it; together no longer than one may be there
+	Fence         uint64                 `protobuf:"fixed64,7,opt,name=fence,proto3" json:"fence,omitempty"` // of the reply that the checksums are from: no document is changed that a later one was made for; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5585,6 +5602,13 @@ func (x *SyncRequest) GetBodies() *Texts {
 		return x.Bodies
 	}
 	return nil
+}
+
+func (x *SyncRequest) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
 }
 
 type SyncReply struct {
@@ -6964,19 +6988,21 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x04info\x18\x02 \x01(\v2\x18.weft.shard.v1.IndexInfoR\x04info\"/\n" +
 	"\tHashRange\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\rR\x04from\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\rR\x02to\"\xd0\x01\n" +
+	"\x02to\x18\x02 \x01(\rR\x02to\"\xe6\x01\n" +
 	"\vSumsRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12'\n" +
 	"\x04view\x18\x02 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12&\n" +
 	"\x03ids\x18\x03 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12.\n" +
 	"\x05range\x18\x04 \x01(\v2\x18.weft.shard.v1.HashRangeR\x05range\x12\x14\n" +
 	"\x05after\x18\x05 \x01(\fR\x05after\x12\x14\n" +
-	"\x05limit\x18\x06 \x01(\rR\x05limit\"\x84\x01\n" +
+	"\x05limit\x18\x06 \x01(\rR\x05limit\x12\x14\n" +
+	"\x05fence\x18\a \x01(\bR\x05fence\"\x9a\x01\n" +
 	"\tSumsReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12&\n" +
 	"\x03ids\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12\x12\n" +
 	"\x04sums\x18\x03 \x01(\fR\x04sums\x12\x12\n" +
-	"\x04next\x18\x04 \x01(\fR\x04next\"d\n" +
+	"\x04next\x18\x04 \x01(\fR\x04next\x12\x14\n" +
+	"\x05fence\x18\x05 \x01(\x06R\x05fence\"d\n" +
 	"\rDigestRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12'\n" +
 	"\x04view\x18\x02 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12\x14\n" +
@@ -6984,14 +7010,15 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\vDigestReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x12\n" +
 	"\x04docs\x18\x02 \x03(\rR\x04docs\x12\x12\n" +
-	"\x04sums\x18\x03 \x01(\fR\x04sums\"\xcc\x01\n" +
+	"\x04sums\x18\x03 \x01(\fR\x04sums\"\xe2\x01\n" +
 	"\vSyncRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12'\n" +
 	"\x04view\x18\x02 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12&\n" +
 	"\x03ids\x18\x03 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12\x16\n" +
 	"\x06expect\x18\x04 \x01(\fR\x06expect\x12\x10\n" +
 	"\x03ops\x18\x05 \x01(\fR\x03ops\x12,\n" +
-	"\x06bodies\x18\x06 \x01(\v2\x14.weft.shard.v1.TextsR\x06bodies\"\xb0\x01\n" +
+	"\x06bodies\x18\x06 \x01(\v2\x14.weft.shard.v1.TextsR\x06bodies\x12\x14\n" +
+	"\x05fence\x18\a \x01(\x06R\x05fence\"\xb0\x01\n" +
 	"\tSyncReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x18\n" +
 	"\aapplied\x18\x02 \x01(\fR\aapplied\x12\x12\n" +

@@ -11,7 +11,8 @@
 //
 // Two writers of one document may cross: each is the last at another member. So when all members have confirmed, their checksums of the
 // document are compared, and where they differ the members are made equal to the first of them with a compare and swap. Whoever of the
-// writers is last finds all of it settled, or settles it, before its caller hears that the write is in.
+// writers is last finds all of it settled, or settles it, before its caller hears that the write is in. What it has found stays: a comparison
+// makes a fence at each member (leaf.SumsRequest.Fence), behind which nothing is put that another writer decided on by an earlier look.
 //
 // A write is not compared where every member calls it fresh: nothing had its id, and nothing was deleted there for far longer than a write
 // is under way. Then no other write of the id came before it at any member while it was under way: what is under way beside it comes

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -263,6 +265,94 @@ func TestCrossingWritersAreSettled(t *testing.T) {
 				t.Error("nothing was settled")
 			}
 		})
+	}
+}
+
+// TestWhatAWriterFoundEqualStays lets one writer decide, while another one's document is at one member only, to put its own there in that
+// one's place, and holds it until the other has written everywhere, has found the members equal and is acknowledged: then it must not be
+// put there any more.
+func TestWhatAWriterFoundEqualStays(t *testing.T) {
+	for _, second := range []string{`{"id":"a","n":2}`, ""} {
+		t.Run("with "+second, func(t *testing.T) {
+			c := newCluster(t, 2)
+			one, two := c.writer(Options{}), c.writer(Options{})
+			put(t, one, `{"id":"a","n":0}`)
+			type who struct{}
+			m := c.group(0)
+			written, half, decided, acknowledged := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+			by := func(ctx context.Context, who1 string) bool { return ctx.Value(who{}) == who1 }
+			var looked, held sync.Once
+			m[0].before = func(ctx context.Context, call string) {
+				if by(ctx, "two") && (call == "Index" || call == "DeleteMany") {
+					<-decided
+				}
+			}
+			var wrong atomic.Bool
+			m[1].after = func(ctx context.Context, call string) {
+				switch {
+				case by(ctx, "two") && (call == "Index" || call == "DeleteMany"):
+					close(half)
+				case by(ctx, "one") && call == "Sync" && m[1].docs("x")["a"] != second:
+					wrong.Store(true)
+				}
+			}
+			m[1].before = func(ctx context.Context, call string) {
+				switch {
+				case by(ctx, "one") && call == "Sums":
+					looked.Do(func() {
+						close(written)
+						<-half
+					})
+				case by(ctx, "one") && call == "Sync":
+					held.Do(func() {
+						close(decided)
+						<-acknowledged
+					})
+				}
+			}
+			put0 := make(chan error, 1)
+			go func() {
+				_, err := one.Index(context.WithValue(t.Context(), who{}, "one"), &leaf.IndexRequest{Index: "x", Body: []byte(`{"id":"a","n":1}`)})
+				put0 <- err
+			}()
+			<-written
+			ctx := context.WithValue(t.Context(), who{}, "two")
+			var err error
+			if second == "" {
+				_, err = two.Delete(ctx, "x", "a")
+			} else {
+				_, err = two.Index(ctx, &leaf.IndexRequest{Index: "x", Body: []byte(second)})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			close(acknowledged)
+			if err := <-put0; err != nil {
+				t.Error(err)
+			}
+			if wrong.Load() {
+				t.Error("an acknowledged write was undone at a member")
+			}
+			for _, m := range m {
+				if got := m.docs("x")["a"]; got != second {
+					t.Errorf("%s has %s", m.addr, got)
+				}
+			}
+		})
+	}
+}
+
+// TestMembersWithoutFencesAreSettled has members of before there were fences.
+func TestMembersWithoutFencesAreSettled(t *testing.T) {
+	c := newCluster(t, 2)
+	w := c.writer(Options{})
+	for _, m := range c.all() {
+		m.old = true
+	}
+	put(t, w, `{"id":"a","n":0}`)
+	put(t, w, `{"id":"a","n":1}`)
+	if wrong := c.same("x"); wrong != "" {
+		t.Error(wrong)
 	}
 }
 

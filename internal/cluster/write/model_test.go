@@ -51,6 +51,7 @@ type held struct {
 	loads  map[string]api.BulkReply
 	// deleted says that a document was, or was to be; time does not pass in a model.
 	deleted bool
+	fences  map[string]uint64 // the latest of each document
 }
 
 // model is a member that holds its documents in maps.
@@ -71,6 +72,8 @@ type model struct {
 	deleted bool // something was, or was to be, of an index that is not there
 	calls   map[string]int
 	puts    map[string]int // writes of each document
+	fence   uint64         // the latest
+	old     bool           // it knows of no fences
 }
 
 func newModel(addr string) *model {
@@ -296,6 +299,19 @@ func (m *model) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsRepl
 			return nil, noIndex(req.Index)
 		}
 		reply := &leaf.SumsReply{Sums: make([]leaf.Sum, len(req.IDs))}
+		if req.Fence && m.old {
+			return nil, &api.Problem{Code: api.InvalidParameter, Field: "fence", Detail: "it is not known"}
+		}
+		if req.Fence {
+			if h.fences == nil {
+				h.fences = map[string]uint64{}
+			}
+			m.fence++
+			reply.Fence = m.fence
+			for _, id := range req.IDs {
+				h.fences[id] = m.fence
+			}
+		}
 		for i, id := range req.IDs {
 			if source, ok := h.docs[id]; ok {
 				reply.Sums[i] = sumOf(source)
@@ -347,7 +363,7 @@ func (m *model) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.SyncRepl
 				have = sumOf(source)
 			}
 			reply.Sums[i] = have
-			if have != it.Expect {
+			if have != it.Expect || req.Fence != 0 && h.fences[it.ID] > req.Fence {
 				continue
 			}
 			if it.Body == nil {

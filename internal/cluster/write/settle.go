@@ -33,6 +33,9 @@ type settling struct {
 	pending []string // ids that were not seen to be equal yet
 	// odd are the ids for which a member could not be made equal, by address. A member that does not answer is left out of to.
 	odd map[string]*oddity
+	// fences are those that the last comparison made, by address: what it saw must not be put in the place of what others have seen to be
+	// equal since.
+	fences map[string]uint64
 	// began says that something was put or deleted: from then on it must not end half way.
 	began bool
 }
@@ -156,11 +159,19 @@ func (s *settling) strange(t target, ids []string, err error) {
 // fails twice, which is noted. whole tells whether all that are left have answered; sums has no entry for others.
 func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][]leaf.Sum, whole bool, err error) {
 	sums = make([][]leaf.Sum, len(s.to))
-	errs := make([]error, len(s.to))
+	errs, fences := make([]error, len(s.to)), make([]uint64, len(s.to))
 	each(len(s.to), func(i int) {
 		cctx, cancel := within(ctx, s.w.o.Limits.CallTimeout)
 		defer cancel()
-		reply, err := s.to[i].Leaf.Sums(cctx, &leaf.SumsRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, IDs: s.pending})
+		req := &leaf.SumsRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, IDs: s.pending, Fence: true}
+		reply, err := s.to[i].Leaf.Sums(cctx, req)
+		if p, ok := errors.AsType[*api.Problem](err); ok && p.Field == "fence" {
+			req.Fence = false // it is older than fences
+			reply, err = s.to[i].Leaf.Sums(cctx, req)
+		}
+		if err == nil {
+			fences[i] = reply.Fence
+		}
 		switch {
 		case err == nil && len(reply.Sums) != len(s.pending):
 			errs[i] = fmt.Errorf("%s gives %d checksums for %d documents", s.to[i].Addr, len(reply.Sums), len(s.pending))
@@ -176,8 +187,10 @@ func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][
 		return nil, false, cause
 	}
 	whole = true
+	s.fences = map[string]uint64{}
 	left, kept := s.to[:0], sums[:0]
 	for i, t := range s.to {
+		s.fences[t.Addr] = fences[i]
 		err := errs[i]
 		p, isProblem := errors.AsType[*api.Problem](err)
 		switch {
@@ -318,7 +331,7 @@ func (s *settling) sync(ctx context.Context, t target, items []leaf.SyncItem) er
 			return err
 		}
 	}
-	reply, err := t.Leaf.Sync(ctx, &leaf.SyncRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, Items: items})
+	reply, err := t.Leaf.Sync(ctx, &leaf.SyncRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, Items: items, Fence: s.fences[t.Addr]})
 	if hasCode(err, api.IndexNotFound) {
 		s.ix.forget(t.Addr) // so that it is given the schema in the next round
 		return nil

@@ -98,6 +98,9 @@ func (c *Client) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsRep
 		addMeta(&out.Meta, &got.Meta)
 		out.Sums = append(out.Sums, got.Sums...)
 		if left = left[len(part.IDs):]; len(left) == 0 {
+			if len(part.IDs) == len(req.IDs) {
+				out.Fence = got.Fence
+			}
 			return out, nil
 		}
 	}

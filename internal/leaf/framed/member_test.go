@@ -168,6 +168,9 @@ func goldenMember() *fakeMember {
 	}
 	m.sums = func(r *leaf.SumsRequest) (*leaf.SumsReply, error) {
 		out := &leaf.SumsReply{Meta: goldenMeta}
+		if r.Fence {
+			out.Fence = 1<<63 | 7
+		}
 		if r.Range != nil {
 			out.IDs, out.Sums, out.Next = []string{"b/1", "b/2"}, []leaf.Sum{sumOf(1), sumOf(2)}, "b/2"
 			return out, nil
@@ -268,12 +271,18 @@ func goldenMemberCalls(t *testing.T) []goldenCall {
 		{"sums_range", opSums, func(w *writer) {
 			appendSumsRequest(w, &leaf.SumsRequest{View: epoch, Range: &leaf.HashRange{From: 1, To: math.MaxUint32}, After: "a", Limit: 2})
 		}},
+		{"sums_fence", opSums, func(w *writer) {
+			appendSumsRequest(w, &leaf.SumsRequest{View: epoch, IDs: []string{"b/1", "x"}, Fence: true})
+		}},
 		{"digest", opDigest, func(w *writer) { appendDigestRequest(w, &leaf.DigestRequest{View: epoch, Depth: 2}) }},
 		{"sync", opSync, func(w *writer) {
 			appendSyncRequest(w, &leaf.SyncRequest{View: epoch, Items: []leaf.SyncItem{{ID: "b/1", Body: []byte("{\"id\": \"b/1\"}")}, {ID: "b/2", Expect: sumOf(2)}}})
 		}},
 		{"sync_refused", opSync, func(w *writer) {
 			appendSyncRequest(w, &leaf.SyncRequest{Items: []leaf.SyncItem{{ID: "bad", Body: []byte{}}, {ID: "b/2"}}})
+		}},
+		{"sync_fence", opSync, func(w *writer) {
+			appendSyncRequest(w, &leaf.SyncRequest{View: epoch, Items: []leaf.SyncItem{{ID: "b/2", Expect: sumOf(2)}}, Fence: math.MaxUint64})
 		}},
 		{"place", opPlace, func(w *writer) {
 			appendPlaceRequest(w, &leaf.PlaceRequest{Epoch: math.MaxUint64, Map: []byte(`{"format":1,"epoch":"7"}`)})
@@ -355,6 +364,11 @@ func TestFaultsOfRequestsToAMember(t *testing.T) {
 		{`{"op":"sums"}`, "missing_parameter", `"field":"ids"`},
 		{`{"op":"sums","ids":[],"limit":1}`, "invalid_parameter", `"field":"limit"`},
 		{`{"op":"sums","ids":[],"after":"a"}`, "invalid_parameter", `"field":"after"`},
+		{`{"op":"sums","ids":[],"fence":1}`, "invalid_parameter", `"field":"fence"`},
+		{`{"op":"sums","range":{"from":0,"to":1},"fence":true}`, "invalid_parameter", `"field":"fence"`},
+		{`{"op":"sync","items":[],"fence":7}`, "invalid_parameter", `"field":"fence"`},
+		{`{"op":"sync","items":[],"fence":"0"}`, "invalid_parameter", `"field":"fence"`},
+		{`{"op":"sync","items":[],"fence":"18446744073709551616"}`, "invalid_parameter", `"field":"fence"`},
 		{`{"op":"sums","range":[0,1]}`, "invalid_parameter", `"field":"range"`},
 		{`{"op":"sums","range":{"from":0}}`, "missing_parameter", `"field":"to"`},
 		{`{"op":"sums","range":{"from":0,"to":4294967296}}`, "invalid_parameter", `"field":"to"`},

@@ -20,10 +20,10 @@ const (
 )
 
 var (
-	sumsMembers   = viewed("ids", "range", "after", "limit")
+	sumsMembers   = viewed("ids", "range", "after", "limit", "fence")
 	rangeMembers  = []string{"from", "to"}
 	digestMembers = viewed("depth")
-	syncMembers   = []string{"items", epochMember}
+	syncMembers   = []string{"items", epochMember, "fence"}
 )
 
 // A checksum is 32 hexadecimal digits in a string, or null where there is no document.
@@ -94,6 +94,10 @@ func appendSumsRequest(w *writer, r *leaf.SumsRequest) {
 		w.texts("ids", r.IDs, leaf.MaxIDs)
 	}
 	if r.Range == nil {
+		if r.Fence {
+			w.name("fence")
+			w.b = append(w.b, "true"...)
+		}
 		return
 	}
 	w.name("range")
@@ -114,12 +118,16 @@ func readSumsRequest(m *message) *leaf.SumsRequest {
 	m.view(&r.View)
 	if !m.has("range") {
 		r.IDs = m.ids(leaf.MaxIDs)
+		r.Fence = m.yes("fence")
 		for _, name := range []string{"after", "limit"} {
 			if m.has(name) {
 				m.fail(name, "it goes with range")
 			}
 		}
 		return r
+	}
+	if m.has("fence") {
+		m.fail("fence", "it goes with ids")
 	}
 	r.IDs = m.texts("ids", "ids", leaf.MaxIDs) // that there are both is for the leaf to refuse
 	r.After = m.text("after")
@@ -158,7 +166,29 @@ func appendSumsReply(b []byte, r *leaf.SumsReply, ranged bool) []byte {
 			b = api.AppendString(b, r.Next)
 		}
 	}
+	if r.Fence != 0 {
+		b = appendFence(append(b, `,"fence":`...), r.Fence)
+	}
 	return append(appendMeta(b, &r.Meta), '}')
+}
+
+// A fence is a whole number in a string, since it has 64 bits.
+func appendFence(b []byte, fence uint64) []byte {
+	b = append(b, '"')
+	b = strconv.AppendUint(b, fence, 10)
+	return append(b, '"')
+}
+
+// fence reads a fence of a message; absent: 0.
+func (m *message) fence() uint64 {
+	if !m.has("fence") {
+		return 0
+	}
+	n, err := strconv.ParseUint(m.text("fence"), 10, 64)
+	if err != nil || n == 0 {
+		m.fail("fence", "it is a whole number from 1 in a string")
+	}
+	return n
 }
 
 // readSumsReply reads the reply to a request for those of so many ids, or, if ranged, of at most so many documents.
@@ -181,6 +211,12 @@ func readSumsReply(b []byte, most int, ranged bool) (*leaf.SumsReply, *api.Probl
 			if !s.null() {
 				out.Next = s.str()
 			}
+		case "fence":
+			n, bad := strconv.ParseUint(s.str(), 10, 64)
+			if bad != nil {
+				s.fail("a fence is a whole number in a string")
+			}
+			out.Fence = n
 		default:
 			return s.meta(name, &out.Meta)
 		}
@@ -262,6 +298,10 @@ func readDigestReply(b []byte, depth int) (*leaf.DigestReply, *api.Problem, erro
 // appendSyncRequest writes documents to be put or deleted. Their text goes in strings, as it does for index and bulk.
 func appendSyncRequest(w *writer, r *leaf.SyncRequest) {
 	w.epoch(r.Epoch)
+	if r.Fence != 0 {
+		w.name("fence")
+		w.b = appendFence(w.b, r.Fence)
+	}
 	if len(r.Items) > leaf.MaxSync {
 		w.fail(tooMany("items", len(r.Items), leaf.MaxSync))
 		return
@@ -294,7 +334,7 @@ func appendSyncRequest(w *writer, r *leaf.SyncRequest) {
 func readSyncRequest(m *message) *leaf.SyncRequest {
 	const want = `each is an object {"id","expect","body"}, whose expect is 32 hexadecimal digits or null, and whose body is a text or null`
 	r := &leaf.SyncRequest{Index: m.index}
-	r.Epoch = m.epoch()
+	r.Epoch, r.Fence = m.epoch(), m.fence()
 	m.need("items")
 	m.list("items", "objects", leaf.MaxSync, func(s *scanner) {
 		var it leaf.SyncItem

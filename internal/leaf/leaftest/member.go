@@ -40,6 +40,7 @@ func RunMember(t *testing.T, env func(t *testing.T) Env) {
 		{"Place", testPlace},
 		{"Sums", testSums},
 		{"Sync", testSync},
+		{"Fences", testFences},
 		{"Keys", testKeys},
 		{"Errors", testMemberErrors},
 		{"Limits", testMemberLimits},
@@ -753,6 +754,71 @@ func testSync(t *testing.T, e Env) {
 			return m.Sync(ctx, &leaf.SyncRequest{Index: "wired", Items: items})
 		}); !badParameter(err, "items") {
 			t.Errorf("%+v: %v", items, err)
+		}
+	}
+}
+
+// testFences changes documents by what somebody saw of them before others looked.
+func testFences(t *testing.T, e Env) {
+	ctx := t.Context()
+	body := func(title string) []byte { return fmt.Appendf(nil, `{"id":"f1","title":%q}`, title) }
+	for _, m := range []leaf.Member{inside(e), member(e)} {
+		index := "fenced"
+		if m == inside(e) {
+			index = "fencedhere"
+		}
+		if _, err := m.PutIndex(ctx, &leaf.PutIndexRequest{Index: index, Schema: strings.Replace(corpusSDL, corpusIndex, index, 1)}); err != nil {
+			t.Fatal(err)
+		}
+		look := func(fence bool) *leaf.SumsReply {
+			t.Helper()
+			r, err := m.Sums(ctx, &leaf.SumsRequest{Index: index, IDs: []string{"f1", "other"}, Fence: fence})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (r.Fence != 0) != fence {
+				t.Fatalf("a fence was wanted: %t, it is %d", fence, r.Fence)
+			}
+			return r
+		}
+		sync := func(fence uint64, expect leaf.Sum, b []byte) bool {
+			t.Helper()
+			r, err := m.Sync(ctx, &leaf.SyncRequest{Index: index, Items: []leaf.SyncItem{{ID: "f1", Expect: expect, Body: b}}, Fence: fence})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := sumOf(b); r.Applied[0] && b != nil && r.Sums[0] != want || !r.Applied[0] && r.Sums[0] != expect {
+				t.Fatalf("applied %t, and the sum is %x", r.Applied[0], r.Sums[0])
+			}
+			return r.Applied[0]
+		}
+		one := look(true)
+		two := look(true)
+		if two.Fence <= one.Fence {
+			t.Errorf("fence %d follows %d", two.Fence, one.Fence)
+		}
+		if sync(one.Fence, leaf.Sum{}, body("a")) {
+			t.Error("what was seen before a later fence was applied")
+		}
+		if sync(two.Fence^1<<63, leaf.Sum{}, body("a")) {
+			t.Error("a fence of another process counts")
+		}
+		if !sync(two.Fence, leaf.Sum{}, body("a")) {
+			t.Error("what was seen at the latest fence was not applied")
+		}
+		look(false) // makes none
+		if !sync(two.Fence, sumOf(body("a")), body("b")) || !sync(0, sumOf(body("b")), body("c")) {
+			t.Error("a look without a fence, or a call that names none, is held up")
+		}
+		three := look(true)
+		if sync(two.Fence, sumOf(body("c")), nil) || !sync(three.Fence, sumOf(body("c")), nil) {
+			t.Error("deletes are not fenced as puts are")
+		}
+		if _, err := m.Sums(ctx, &leaf.SumsRequest{Index: index, Range: &leaf.HashRange{To: math.MaxUint32}, Limit: 1}); err != nil {
+			t.Error(err)
+		}
+		if _, err := m.Sums(ctx, &leaf.SumsRequest{Index: "not-there", IDs: []string{"f1"}, Fence: true}); !hasCode(err, api.IndexNotFound) {
+			t.Errorf("an index that is not there: %v", err)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func packSumsRequest(r *leaf.SumsRequest) (*pb.SumsRequest, error) {
 	if r.Limit < 0 || r.Limit > leaf.MaxIDs {
 		return nil, notInRange("limit", leaf.MaxIDs)
 	}
-	m := &pb.SumsRequest{Index: r.Index, Ids: packTexts(r.IDs), After: []byte(r.After), Limit: uint32(r.Limit)}
+	m := &pb.SumsRequest{Index: r.Index, Ids: packTexts(r.IDs), After: []byte(r.After), Limit: uint32(r.Limit), Fence: r.Fence}
 	if r.Range != nil {
 		m.Range = &pb.HashRange{From: r.Range.From, To: r.Range.To}
 	}
@@ -108,7 +108,7 @@ func unpackSumsRequest(m *pb.SumsRequest) (*leaf.SumsRequest, error) {
 	if m.Limit > leaf.MaxIDs {
 		return nil, notInRange("limit", leaf.MaxIDs)
 	}
-	r := &leaf.SumsRequest{Index: m.Index, After: string(m.After), Limit: int(m.Limit)}
+	r := &leaf.SumsRequest{Index: m.Index, After: string(m.After), Limit: int(m.Limit), Fence: m.Fence}
 	if m.Range != nil {
 		r.Range = &leaf.HashRange{From: m.Range.From, To: m.Range.To}
 	}
@@ -121,7 +121,7 @@ func unpackSumsRequest(m *pb.SumsRequest) (*leaf.SumsRequest, error) {
 }
 
 func packSumsReply(r *leaf.SumsReply) *pb.SumsReply {
-	return &pb.SumsReply{Meta: packMeta(&r.Meta), Ids: packTexts(r.IDs), Sums: packSums(r.Sums), Next: []byte(r.Next)}
+	return &pb.SumsReply{Meta: packMeta(&r.Meta), Ids: packTexts(r.IDs), Sums: packSums(r.Sums), Next: []byte(r.Next), Fence: r.Fence}
 }
 
 func unpackSumsReply(m *pb.SumsReply, req *leaf.SumsRequest) (*leaf.SumsReply, error) {
@@ -132,7 +132,7 @@ func unpackSumsReply(m *pb.SumsReply, req *leaf.SumsRequest) (*leaf.SumsReply, e
 	if err := fits("ids", len(m.Ids.GetLengths()), most); err != nil {
 		return nil, err
 	}
-	r := &leaf.SumsReply{Next: string(m.Next)}
+	r := &leaf.SumsReply{Next: string(m.Next), Fence: m.Fence}
 	var err error
 	if r.Meta, err = unpackMeta(m.Meta); err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func packSync(r *leaf.SyncRequest) (*pb.SyncRequest, error) {
 	if err := atMost("items", n, leaf.MaxSync); err != nil {
 		return nil, err
 	}
-	m := &pb.SyncRequest{Index: r.Index}
+	m := &pb.SyncRequest{Index: r.Index, Fence: r.Fence}
 	var err error
 	if m.View, err = packView(&r.View); err != nil || n == 0 {
 		return m, err
@@ -244,7 +244,7 @@ func unpackSync(m *pb.SyncRequest) (*leaf.SyncRequest, error) {
 	if err != nil {
 		return nil, refuse(err)
 	}
-	r := &leaf.SyncRequest{Index: m.Index}
+	r := &leaf.SyncRequest{Index: m.Index, Fence: m.Fence}
 	if r.View, err = unpackView(m.View); err != nil || n == 0 {
 		return r, err
 	}

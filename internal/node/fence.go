@@ -1,0 +1,111 @@
+package node
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"sync"
+)
+
+// fences of one index tell a Sync whether somebody has looked at a document since the checksums were read that it expects: see
+// leaf.SumsRequest.Fence. They live in memory, and those of an earlier process are no fences any more: a Sync that names one of them changes
+// nothing, and its caller looks again.
+type fences struct {
+	mu   sync.Mutex
+	run  uint32            // upper half of every fence, drawn for each table; never 0
+	last uint32            // lower half of the latest one
+	of   map[string]uint32 // the latest of each document
+	busy map[string]int    // documents that a Sync is at, with how many
+	idle chan struct{}     // closed when a Sync ends; nil while nobody waits for that
+}
+
+// mostFences bounds the documents that a table has fences for. A full one is begun anew, which costs those a round who read checksums
+// from the one before.
+const mostFences = 1 << 16
+
+// make makes a fence for some documents. It returns once no Sync is at one of them that may be of before.
+func (f *fences) make(ctx context.Context, ids []string) (uint64, error) {
+	f.mu.Lock()
+	if f.run == 0 || f.last == math.MaxUint32 || len(f.of)+len(ids) > mostFences {
+		f.run, f.last, f.of = f.draw(), 0, make(map[string]uint32, len(ids))
+	}
+	f.last++
+	fence := uint64(f.run)<<32 | uint64(f.last)
+	for _, id := range ids {
+		f.of[id] = f.last
+	}
+	for {
+		if !f.anyBusy(ids) {
+			f.mu.Unlock()
+			return fence, nil
+		}
+		if f.idle == nil {
+			f.idle = make(chan struct{})
+		}
+		idle := f.idle
+		f.mu.Unlock()
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+		f.mu.Lock()
+	}
+}
+
+// draw returns the number of another table.
+func (f *fences) draw() uint32 {
+	for {
+		if n := rand.Uint32(); n != 0 && n != f.run {
+			return n
+		}
+	}
+}
+
+func (f *fences) anyBusy(ids []string) bool {
+	if len(f.busy) == 0 {
+		return false
+	}
+	for _, id := range ids {
+		if f.busy[id] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// begin lets a Sync that names a fence change documents: those that no later fence was made for. Until end a fence for one of them waits.
+func (f *fences) begin(ids []string, fence uint64) (may []bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	may = make([]bool, len(ids))
+	if f.busy == nil {
+		f.busy = map[string]int{}
+	}
+	for i, id := range ids {
+		if fence != 0 && (uint32(fence>>32) != f.run || f.of[id] > uint32(fence)) {
+			continue
+		}
+		may[i] = true
+		f.busy[id]++
+	}
+	return may
+}
+
+// end ends what begin allowed.
+func (f *fences) end(ids []string, may []bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, id := range ids {
+		if !may[i] {
+			continue
+		}
+		if f.busy[id]--; f.busy[id] == 0 {
+			delete(f.busy, id)
+		}
+	}
+	if f.idle != nil {
+		close(f.idle)
+		f.idle = nil
+	}
+}

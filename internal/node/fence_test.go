@@ -1,0 +1,88 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+)
+
+func TestFencesWaitForSyncsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f fences
+		first, err := f.make(t.Context(), []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := []string{"a"}
+		may := f.begin(at, first)
+		again := f.begin(at, first) // two at once
+		if !may[0] || !again[0] {
+			t.Fatal("nothing stands in their way")
+		}
+		if _, err := f.make(t.Context(), []string{"b"}); err != nil {
+			t.Fatal(err) // nobody is at that one
+		}
+		ctx, stop := context.WithCancelCause(t.Context())
+		gone := errors.New("the caller is gone")
+		stop(gone)
+		if _, err := f.make(ctx, at); !errors.Is(err, gone) {
+			t.Fatalf("got %v", err)
+		}
+		made := make(chan uint64)
+		go func() {
+			n, err := f.make(t.Context(), at)
+			if err != nil {
+				t.Error(err)
+			}
+			made <- n
+		}()
+		synctest.Wait()
+		if late := f.begin(at, first); late[0] {
+			t.Error("a fence that waits lets earlier ones begin")
+		}
+		f.end(at, may)
+		synctest.Wait()
+		select {
+		case <-made:
+			t.Error("the fence did not wait for both")
+		default:
+		}
+		f.end(at, again)
+		if n := <-made; n <= first {
+			t.Errorf("fence %d follows %d", n, first)
+		}
+		if len(f.busy) > 0 || f.idle != nil {
+			t.Errorf("%d documents are busy yet", len(f.busy))
+		}
+	})
+}
+
+func TestFencesAreBounded(t *testing.T) {
+	var f fences
+	first, err := f.make(t.Context(), []string{"first"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last uint64
+	const each = 1 << 12
+	for k := range mostFences / each {
+		ids := make([]string, each)
+		for i := range ids {
+			ids[i] = fmt.Sprint(k, "/", i)
+		}
+		if last, err = f.make(t.Context(), ids); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(f.of) > mostFences {
+		t.Errorf("%d documents have fences", len(f.of))
+	}
+	if f.begin([]string{"first"}, first)[0] {
+		t.Error("a fence of a table that is no more counts")
+	}
+	if last>>32 == first>>32 || !f.begin([]string{"first"}, last)[0] {
+		t.Error("a fence of the new table does not count")
+	}
+}
