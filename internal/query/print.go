@@ -12,7 +12,9 @@ func (n *Term) String() string { return fieldPrefix(n.Field) + escapeWord(n.Text
 func (n *Prefix) String() string {
 	return fieldPrefix(n.Field) + escapeWord(n.Text, n.Field != "") + "*"
 }
-func (n *Words) String() string { return "words(" + escapeWord(n.Field, false) + ", " + fmt.Sprint(n.Words) + ")" }
+func (n *Words) String() string {
+	return "words(" + escapeWord(n.Field, false) + ", " + fmt.Sprint(n.Words) + ")"
+}
 
 func (n *Given) String() string { return "given(" + strconv.Itoa(n.List) + ")" }
 

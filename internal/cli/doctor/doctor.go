@@ -40,11 +40,11 @@ const (
 	catalogFile  = "catalog.json"
 	// longestCollection is the longest name of an index that is that of its collection, too; of a longer one its folder's is.
 	longestCollection = 64
-	lockFile     = "LOCK"
-	indexesDir   = "indexes"
-	logDir       = "log"
-	storeDir     = "store"
-	namespace    = "default"
+	lockFile          = "LOCK"
+	indexesDir        = "indexes"
+	logDir            = "log"
+	storeDir          = "store"
+	namespace         = "default"
 
 	segmentSuffix = ".seg"
 )
