@@ -27,27 +27,50 @@ import (
 //     document was written anew, deleted, or can be taken by now. Nothing is taken then from a member that may lack anything, also of what
 //     other coordinators keep: the one that refuses may have the later state by then.
 //
+// A document that a member does not refuse, and that no other has for certain, is tried again soon. Where others differ it stays in the queue, behind
+// everything else, for disputedFor; after that, and where the others refuse it or may, it steps aside, too, and is looked at again after seconds.
+//
 // A document of which each member of a group refuses a state of its own stays as it is until it is written anew, or a repair says who is right.
 
 const (
 	refusedEvery  = 5 * time.Minute // between two looks at what a member refuses
 	loggedRefused = 10              // documents that are named at once
+	// unknownEvery is the first wait before another look at what nobody has for certain, and mostUnknown the longest.
+	unknownEvery = 2 * time.Second
+	mostUnknown  = 15 * time.Second
+	// disputedFor is how long documents stay among those to be given of which other members have different states, before they step aside, too: mostly
+	// a write is under way, or another coordinator is about to give one of these what it has missed.
+	disputedFor = time.Minute
 )
 
-// errNoneKnows is why a document is put aside of which all others refuse a state.
-var errNoneKnows = errors.New("no other member has it for certain: each has missed or refused something")
+var (
+	// errNoneKnows is why a document is put aside that the member does not refuse.
+	errNoneKnows = errors.New("no other member has it for certain: each has missed or refused something")
+	// errDisputed is that of a document of which the others have different states.
+	errDisputed = fmt.Errorf("%w, and they differ", errNoneKnows)
+)
 
-// asideClock says when what members refuse is looked at again.
+// asideClock says when what members refuse is looked at again, and, sooner, what they do not refuse and nobody else has for certain.
 type asideClock struct {
-	mu sync.Mutex
-	at map[string]time.Time // by member: of the last look; none: at once
+	mu       sync.Mutex
+	at       map[string]time.Time // by member: of the last look; none: at once
+	unknown  map[string]*unknown  // by member
+	disputed map[string]map[hints.Entry]time.Time
 }
 
-func (c *asideClock) due(addr string) bool {
+// unknown are the documents of a member that are aside though it does not refuse them.
+type unknown struct {
+	entries map[hints.Entry]bool
+	away    // when they are looked at again
+}
+
+func (c *asideClock) due(addr string) (all, some bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, ok := c.at[addr]
-	return !ok || time.Since(at) >= refusedEvery
+	all = !ok || time.Since(at) >= refusedEvery
+	u := c.unknown[addr]
+	return all, all || u != nil && !time.Now().Before(u.until)
 }
 
 func (c *asideClock) looked(addr string) {
@@ -60,11 +83,85 @@ func (c *asideClock) looked(addr string) {
 	maps.DeleteFunc(c.at, func(_ string, at time.Time) bool { return time.Since(at) >= missedRemembered })
 }
 
+// isUnknown tells whether a document that is aside is not known to be refused.
+func (c *asideClock) isUnknown(addr string, e hints.Entry) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u := c.unknown[addr]
+	return u != nil && u.entries[e]
+}
+
+// saw notes what a look at documents has found: those that are not in refused are not aside any more.
+func (c *asideClock) saw(addr string, looked []hints.Entry, refused map[hints.Entry]error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u := c.unknown[addr]
+	if u == nil {
+		u = &unknown{entries: map[hints.Entry]bool{}}
+	}
+	for _, e := range looked {
+		switch {
+		case !errors.Is(refused[e], errNoneKnows):
+			delete(u.entries, e)
+		case !u.entries[e]:
+			u.entries[e], u.tries = true, 0
+		}
+	}
+	if len(u.entries) == 0 {
+		delete(c.unknown, addr)
+		return
+	}
+	u.tries++
+	u.until = time.Now().Add(backoff(u.tries, unknownEvery, mostUnknown))
+	if c.unknown == nil {
+		c.unknown = map[string]*unknown{}
+	}
+	c.unknown[addr] = u
+}
+
+// again are those of the documents of a batch that are to be given yet though others have different states of them, and takes them out of refused.
+// It is known since when.
+func (c *asideClock) again(addr string, batch []hints.Entry, refused map[hints.Entry]error) (again []hints.Entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.disputed[addr]
+	for _, e := range batch {
+		if !errors.Is(refused[e], errDisputed) {
+			delete(d, e)
+			continue
+		}
+		if d == nil {
+			d = map[hints.Entry]time.Time{}
+		}
+		since, ok := d[e]
+		if !ok {
+			since = time.Now()
+			d[e] = since
+		}
+		if time.Since(since) >= disputedFor {
+			delete(d, e)
+			continue
+		}
+		delete(refused, e)
+		again = append(again, e)
+	}
+	if len(d) == 0 {
+		delete(c.disputed, addr)
+		return again
+	}
+	if c.disputed == nil {
+		c.disputed = map[string]map[hints.Entry]time.Time{}
+	}
+	c.disputed[addr] = d
+	return again
+}
+
 // lookAgain lets what members refuse be looked at now.
 func (r *Runner) lookAgain() {
 	r.aside.mu.Lock()
 	defer r.aside.mu.Unlock()
 	clear(r.aside.at)
+	clear(r.aside.unknown)
 }
 
 // refuses tells whether a member is known here to refuse a document in the state that others have.
@@ -103,6 +200,12 @@ func (r *Runner) putAside(addr string, refused map[hints.Entry]error) (full bool
 		return full, err
 	}
 	r.aside.looked(addr)
+	r.aside.saw(addr, all, refused)
+	known := len(fresh)
+	fresh = slices.DeleteFunc(fresh, func(e hints.Entry) bool { return errors.Is(refused[e], errNoneKnows) })
+	if n := known - len(fresh); n > 0 {
+		r.log.Info("a member has missed documents that no other has for certain; they are looked at again soon", "member", addr, "documents", n)
+	}
 	r.count.refused.Add(uint64(len(fresh)))
 	for _, e := range fresh[:min(len(fresh), loggedRefused)] {
 		r.log.Warn("a member refuses a document that it has missed", "member", addr, "index", e.Index, "id", api.Clip(e.ID), "error", refused[e])
@@ -116,14 +219,24 @@ func (r *Runner) putAside(addr string, refused map[hints.Entry]error) (full bool
 // replayAside looks again at what a member refuses, when that is due.
 func (r *Runner) replayAside(ctx context.Context, st *members.State, m *memberOf) error {
 	list := r.o.Hints.Aside(m.Addr)
-	if len(list) == 0 || !r.aside.due(m.Addr) {
+	everything, some := r.aside.due(m.Addr)
+	if len(list) == 0 || !some {
 		return nil
 	}
-	r.aside.looked(m.Addr)
-	entries := make([]hints.Entry, len(list))
-	for i := range list {
-		entries[i] = list[i].Entry
+	if everything {
+		r.aside.looked(m.Addr)
 	}
+	var entries []hints.Entry
+	for i := range list {
+		if everything || r.aside.isUnknown(m.Addr, list[i].Entry) {
+			entries = append(entries, list[i].Entry)
+		}
+	}
+	found := map[hints.Entry]error{}
+	for _, e := range entries {
+		found[e] = errNoneKnows // unless the look comes to an end
+	}
+	defer func() { r.aside.saw(m.Addr, entries, found) }()
 	for some := range slices.Chunk(entries, r.tune.batch) {
 		refused, err := r.replayBatch(ctx, st, m, some, true)
 		if err != nil {
@@ -135,6 +248,10 @@ func (r *Runner) replayAside(ctx context.Context, st *members.State, m *memberOf
 		for e, why := range refused {
 			r.log.Debug("a member still refuses a document", "member", m.Addr, "index", e.Index, "id", api.Clip(e.ID), "error", why)
 		}
+		for _, e := range some {
+			delete(found, e)
+		}
+		maps.Copy(found, refused)
 		taken := slices.DeleteFunc(slices.Clone(some), func(e hints.Entry) bool { _, no := refused[e]; return no })
 		if len(taken) == 0 {
 			continue

@@ -416,12 +416,70 @@ func TestAnOverflowTakesNothingFromWhatOthersKnowToBeRefused(t *testing.T) {
 		byID["pkg/7"] = doc("pkg/7", 3)
 		m.put("default", byID["pkg/7"])
 		ref.put("default", byID["pkg/7"])
+		<-time.After(2 * mostUnknown)
+		if p := two.q.Pending(); len(p) != 0 || two.Behind(m.addr) {
+			t.Errorf("it refused nothing, and is behind: %+v", p)
+		}
 		<-time.After(2 * refusedEvery)
 		if p := slices.Concat(one.q.Pending(), two.q.Pending()); len(p) != 0 {
 			t.Errorf("%+v", p)
 		}
 		f.same("default", byID)
 	})
+}
+
+// TestWhatNobodyHasForCertainIsTriedAgainSoon gives a member a document of which the two others have different states for a while, where
+// these refuse other documents: it refuses nothing, and is not to stay behind.
+func TestWhatNobodyHasForCertainIsTriedAgainSoon(t *testing.T) {
+	for _, long := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f, byID := pair(t, 3, 300)
+			co, other := f.keeper(Options{}), f.keeper(Options{})
+			defer co.shut(t)
+			defer other.shut(t)
+			m, a, b := f.at(addr(0, 0)), f.at(addr(0, 1)), f.at(addr(0, 2))
+			for i, by := range []*model{a, b} {
+				id := fmt.Sprintf("pkg/%d", 20+i)
+				byID[id] = doc(id, 2)
+				for _, o := range f.all() {
+					if o != by {
+						o.put("default", byID[id])
+					}
+				}
+				by.setRefuse(id, true)
+				other.missed(t, by.addr, id)
+			}
+			<-time.After(time.Minute)
+			byID["pkg/7"], byID["pkg/8"] = doc("pkg/7", 2), doc("pkg/8", 2)
+			a.put("default", byID["pkg/7"])
+			a.put("default", byID["pkg/8"])
+			b.put("default", byID["pkg/8"])
+			co.missed(t, m.addr, "pkg/7", "pkg/8")
+			<-time.After(10 * time.Second)
+			if got := co.aside(m.addr); len(got) != 0 || !co.short(m.addr) || co.count.refused.Load() != 0 {
+				t.Errorf("aside: %v, short %v, %d refused", got, co.short(m.addr), co.count.refused.Load())
+			}
+			if got := m.docs("default")["pkg/8"]; got != byID["pkg/8"] {
+				t.Error("it waits for another document")
+			}
+			if long {
+				// It keeps nothing up for ever, and counts as no refusal then either.
+				<-time.After(2 * disputedFor)
+				if got := co.aside(m.addr); !slices.Equal(got, []string{"default/pkg/7"}) || co.short(m.addr) || co.count.refused.Load() != 0 {
+					t.Errorf("aside: %v, short %v, %d refused", got, co.short(m.addr), co.count.refused.Load())
+				}
+				m.put("default", byID["pkg/7"])
+			}
+			b.put("default", byID["pkg/7"])
+			<-time.After(2 * mostUnknown)
+			if p := co.q.Pending(); len(p) != 0 || co.Behind(m.addr) {
+				t.Errorf("%+v", p)
+			}
+			if got := m.docs("default")["pkg/7"]; got != byID["pkg/7"] {
+				t.Errorf("it has %s", got)
+			}
+		})
+	}
 }
 
 // TestRefusalsLoseNothing draws writes that members miss, or refuse, while comparisons, replays and restarts go on: the last state that was

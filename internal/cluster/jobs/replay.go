@@ -156,6 +156,9 @@ func (r *Runner) replayLoop() {
 			a := absent[p.Member]
 			a.tries++
 			most := mostAway
+			if errors.Is(err, errDisputed) {
+				most = mostUnknown
+			}
 			if never(err) {
 				most = refusedEvery // what it does not take it may never: each try is a comparison of all
 			}
@@ -215,12 +218,13 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 		r.log.Info("a member has left; what it has missed is forgotten", "member", addr)
 		return r.o.Hints.Forget(addr)
 	}
-	if !r.awaits(addr) && !r.aside.due(addr) {
+	if _, due := r.aside.due(addr); !due && !r.awaits(addr) {
 		return nil
 	}
 	if err := answers(ctx, m.Member); err != nil {
 		return err
 	}
+	again := map[hints.Entry]bool{}
 	for range replayRounds {
 		b, err := r.o.Hints.Next(addr, r.tune.batch)
 		if err != nil && !errors.Is(err, hints.ErrCorrupt) {
@@ -231,13 +235,24 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 			if err != nil {
 				return err
 			}
-			// Aside before they leave the queue: at each moment the member is known to lack them.
+			// Aside, or at the end of the queue, before they leave it: at each moment the member is known to lack them.
+			late := r.aside.again(addr, b.Entries, refused)
+			if err := r.requeue(addr, late); err != nil {
+				return err
+			}
 			if _, err := r.putAside(addr, refused); err != nil {
 				return err
 			}
 			r.behind.gave(addr)
 			if err := r.o.Hints.Done(b); err != nil {
 				return err
+			}
+			seen := len(again)
+			for _, e := range late {
+				again[e] = true
+			}
+			if len(late) == len(b.Entries) && len(again) == seen {
+				return errDisputed // there is nothing else
 			}
 			continue
 		}
@@ -252,6 +267,20 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 			return nil
 		}
 		if err := r.compareMember(ctx, st, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// requeue keeps documents of a member for another try, behind everything else.
+func (r *Runner) requeue(addr string, list []hints.Entry) error {
+	byIndex := map[string][]string{}
+	for _, e := range list {
+		byIndex[e.Index] = append(byIndex[e.Index], e.ID)
+	}
+	for index, ids := range byIndex {
+		if _, err := r.o.Hints.Add(addr, index, ids); err != nil {
 			return err
 		}
 	}
@@ -296,7 +325,7 @@ func (r *Runner) replayBatch(ctx context.Context, st *members.State, m *memberOf
 				return nil, err
 			}
 			for id := range disputed {
-				refused[hints.Entry{Index: p.index, ID: id}] = errNoneKnows
+				refused[hints.Entry{Index: p.index, ID: id}] = errDisputed
 			}
 			if ids = slices.DeleteFunc(ids, func(id string) bool { return disputed[id] }); len(ids) == 0 {
 				continue
