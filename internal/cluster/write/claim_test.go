@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weft-search/weft/internal/api"
@@ -97,10 +98,10 @@ func TestALoadThatAMoveCrossesIsNotAppliedAgain(t *testing.T) {
 	w := c.writer(Options{})
 	w.chunkDocs = 6
 	body := numbered(0, 50)
-	n := 0
+	var n atomic.Int64 // calls come at once
 	c.models["0/0"].after = func(ctx context.Context, call string) {
 		if call == "Bulk" {
-			if n++; n == 5 { // after the claim and a chunk
+			if n.Add(1) == 5 { // after the claim and a chunk
 				next, err := begun(c.State().Map, 3)
 				if err != nil {
 					t.Error(err)

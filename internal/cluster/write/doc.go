@@ -24,9 +24,13 @@
 // member of group 0 that can be reached, one change at a time, and what comes of that to all others. A member is given the schema
 // before its first document, and again after every failure of the member, so that it never guesses a type by itself.
 //
+// Where there is a store, coordinators agree on a new index and on new fields there before any member is given them (Options.Store, agreed.go):
+// two that reach different members would let each of these decide. It is asked when something is new and at no other write.
+//
 // # What is not as on one node
 //
 //   - While no member of group 0 can be reached, no index and no field can be made; documents without new fields are written.
+//     The same holds while the store cannot be used, in which no index can be deleted either.
 //   - A bulk load goes to the groups in parallel: documents of different groups become visible in another order than that of the lines.
 //     Two documents with one id are in one group, and keep theirs.
 //   - A bulk load under way while its index is deleted may make the index again.
