@@ -2,6 +2,7 @@ package leaf
 
 import (
 	"context"
+	"errors"
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/query"
@@ -178,6 +179,17 @@ type SumsReply struct {
 	// Fence names the one that the call made, for a Sync of what the reply says. 0: it made none, as members do that know of no fences, and
 	// clients that asked in several calls.
 	Fence uint64
+}
+
+// FencedSums asks a member for the checksums of documents by id with a fence, and one that knows of no fences without.
+func FencedSums(ctx context.Context, m Member, req SumsRequest) (*SumsReply, error) {
+	req.Fence = true
+	reply, err := m.Sums(ctx, &req)
+	if p, ok := errors.AsType[*api.Problem](err); ok && p.Field == "fence" {
+		req.Fence = false
+		return m.Sums(ctx, &req)
+	}
+	return reply, err
 }
 
 // DigestRequest asks for checksums over 2^Depth equal ranges of placement.Hash, Depth 0 to MaxDepth.

@@ -124,14 +124,31 @@ func answers(ctx context.Context, m *members.Member) error {
 	return err
 }
 
+// fences are those that members made for documents when their checksums were read, by address.
+type fences map[string]uint64
+
 // sums are the checksums that members have of documents, by member. A member without the index has none of them.
 func (w *work) sums(ctx context.Context, index string, of []*members.Member, ids []string) ([][]leaf.Sum, error) {
-	out := make([][]leaf.Sum, len(of))
+	out, _, err := w.sumsBy(ctx, index, of, ids, func(ctx context.Context, m leaf.Member, req leaf.SumsRequest) (*leaf.SumsReply, error) {
+		return m.Sums(ctx, &req)
+	})
+	return out, err
+}
+
+// fenced are the checksums that members have of documents which are to be changed by them, and the fences for that.
+func (w *work) fenced(ctx context.Context, index string, of []*members.Member, ids []string) ([][]leaf.Sum, fences, error) {
+	return w.sumsBy(ctx, index, of, ids, leaf.FencedSums)
+}
+
+func (w *work) sumsBy(ctx context.Context, index string, of []*members.Member, ids []string,
+	call func(context.Context, leaf.Member, leaf.SumsRequest) (*leaf.SumsReply, error),
+) ([][]leaf.Sum, fences, error) {
+	out, made := make([][]leaf.Sum, len(of)), make([]uint64, len(of))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, m := range of {
 		g.Go(func() error {
 			reply, err := ask(ctx, m, "Sums", briefTime, func(r *leaf.SumsReply) *leaf.Meta { return &r.Meta }, func(ctx context.Context) (*leaf.SumsReply, error) {
-				return m.Leaf.Sums(ctx, &leaf.SumsRequest{Index: index, View: w.view(), IDs: ids})
+				return call(ctx, m.Leaf, leaf.SumsRequest{Index: index, View: w.view(), IDs: ids})
 			})
 			switch {
 			case hasCode(err, api.IndexNotFound):
@@ -141,12 +158,19 @@ func (w *work) sums(ctx context.Context, index string, of []*members.Member, ids
 			case len(reply.Sums) != len(ids):
 				return &memberError{m.Addr, "Sums", errLength}
 			default:
-				out[i] = reply.Sums
+				out[i], made[i] = reply.Sums, reply.Fence
 			}
 			return nil
 		})
 	}
-	return out, g.Wait()
+	if err := g.Wait(); err != nil {
+		return nil, nil, err
+	}
+	by := make(fences, len(of))
+	for i, m := range of {
+		by[m.Addr] = made[i]
+	}
+	return out, by, nil
 }
 
 // errLength is the failure of a reply that is not what was asked for.
@@ -191,9 +215,9 @@ func tooLarge(err error) bool {
 	return hasCode(err, api.BodyTooLarge) || hasCode(err, api.DocumentTooLarge)
 }
 
-// sync gives a member items. Which of them were applied is for who compares afterwards. Items that are too much for one call are given in parts,
+// sync gives a member items, for which by are the fences of the checksums that they expect. Which of them were applied is for who compares afterwards. Items that are too much for one call are given in parts,
 // so that a document that is too long by itself keeps nothing from the others.
-func (w *work) sync(ctx context.Context, index string, m *members.Member, items []leaf.SyncItem) error {
+func (w *work) sync(ctx context.Context, index string, m *members.Member, items []leaf.SyncItem, by fences) error {
 	if len(items) == 0 {
 		return nil
 	}
@@ -205,14 +229,14 @@ func (w *work) sync(ctx context.Context, index string, m *members.Member, items 
 		return err
 	}
 	reply, err := ask(ctx, m, "Sync", briefTime, func(r *leaf.SyncReply) *leaf.Meta { return &r.Meta }, func(ctx context.Context) (*leaf.SyncReply, error) {
-		return m.Leaf.Sync(ctx, &leaf.SyncRequest{Index: index, View: w.view(), Items: items})
+		return m.Leaf.Sync(ctx, &leaf.SyncRequest{Index: index, View: w.view(), Items: items, Fence: by[m.Addr]})
 	})
 	if tooLarge(err) && len(items) > 1 {
 		half := len(items) / 2
-		if err := w.sync(ctx, index, m, items[:half]); err != nil {
+		if err := w.sync(ctx, index, m, items[:half], by); err != nil {
 			return err
 		}
-		return w.sync(ctx, index, m, items[half:])
+		return w.sync(ctx, index, m, items[half:], by)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

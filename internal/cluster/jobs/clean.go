@@ -174,7 +174,7 @@ func (w *work) resolveTo(ctx context.Context, index string, at, owner *members.G
 	known := false // the members of the owner have said who they are
 	lost := false  // all of them may have lost their documents
 	for range equalRounds {
-		sums, err := w.sums(ctx, index, all, ids)
+		sums, by, err := w.fenced(ctx, index, all, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -229,16 +229,16 @@ func (w *work) resolveTo(ctx context.Context, index string, at, owner *members.G
 				return nil, errSuspect // it is given what it lacks first
 			}
 		}
-		if err := w.deleteAll(ctx, index, at, gone); err != nil {
+		if err := w.deleteAll(ctx, index, at, gone, by); err != nil {
 			return nil, err
 		}
 		if len(uneven) > 0 {
-			by := map[*members.Member][]string{} // who is right may be another one where a member refuses a document
+			right := map[*members.Member][]string{} // who is right may be another one where a member refuses a document
 			for _, id := range uneven {
 				truth := w.r.truthOf(owner, hints.Entry{Index: index, ID: id})
-				by[truth] = append(by[truth], id)
+				right[truth] = append(right[truth], id)
 			}
-			for truth, ids := range by {
+			for truth, ids := range right {
 				others := slices.DeleteFunc(slices.Clone(owner.Members), func(m *members.Member) bool { return m == truth })
 				if _, err := w.equalize(ctx, index, truth, others, ids, seen); err != nil {
 					return nil, err
@@ -246,7 +246,7 @@ func (w *work) resolveTo(ctx context.Context, index string, at, owner *members.G
 			}
 		}
 		for k, docs := range homeless {
-			if err := w.give(ctx, index, at.Members[k], owner.Members, docs); err != nil {
+			if err := w.give(ctx, index, at.Members[k], owner.Members, docs, by); err != nil {
 				return nil, err
 			}
 		}
@@ -255,7 +255,7 @@ func (w *work) resolveTo(ctx context.Context, index string, at, owner *members.G
 }
 
 // deleteAll deletes documents at the members that do not own them, if they still have what they were seen to have.
-func (w *work) deleteAll(ctx context.Context, index string, at *members.Group, gone []found) error {
+func (w *work) deleteAll(ctx context.Context, index string, at *members.Group, gone []found, by fences) error {
 	g, gctx := errgroup.WithContext(ctx)
 	for k, m := range at.Members {
 		g.Go(func() error {
@@ -265,7 +265,7 @@ func (w *work) deleteAll(ctx context.Context, index string, at *members.Group, g
 					items = append(items, leaf.SyncItem{ID: gone[i].id, Expect: gone[i].here[k]})
 				}
 			}
-			return w.sync(gctx, index, m, items)
+			return w.sync(gctx, index, m, items, by)
 		})
 	}
 	return g.Wait()

@@ -74,7 +74,7 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 			}
 		}
 		at := time.Now()
-		have, err := w.sums(ctx, index, all, pending)
+		have, by, err := w.fenced(ctx, index, all, pending)
 		if err != nil {
 			return nil, err
 		}
@@ -153,7 +153,7 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 				return true
 			})
 		}
-		if err := w.give(ctx, index, ref, to, todo); err != nil {
+		if err := w.give(ctx, index, ref, to, todo, by); err != nil {
 			return nil, err
 		}
 		for i := range todo {
@@ -192,8 +192,9 @@ func (d *differing) adds() bool {
 // missed counts a document that was listed and is not there.
 func (t *tally) missed() { t.gone.Add(1) }
 
-// give puts or deletes documents at members that have another state than the reference, if they still have what they were seen to have.
-func (w *work) give(ctx context.Context, index string, ref *members.Member, to []*members.Member, todo []differing) error {
+// give puts or deletes documents at members that have another state than the reference, if they still have what they were seen to have, and nobody
+// has seen them since.
+func (w *work) give(ctx context.Context, index string, ref *members.Member, to []*members.Member, todo []differing, by fences) error {
 	for len(todo) > 0 {
 		var wanted []string
 		for i := range todo {
@@ -233,7 +234,7 @@ func (w *work) give(ctx context.Context, index string, ref *members.Member, to [
 					}
 					items = append(items, leaf.SyncItem{ID: d.id, Expect: d.have[k], Body: body})
 				}
-				return w.sync(gctx, index, m, items)
+				return w.sync(gctx, index, m, items, by)
 			})
 		}
 		if err := g.Wait(); err != nil {

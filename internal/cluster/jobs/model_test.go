@@ -44,6 +44,7 @@ const (
 type held struct {
 	schema *schema.Schema
 	docs   map[string]string // id → source without white space
+	fences map[string]uint64 // the latest of each document
 }
 
 // model is a member that holds its documents in maps, and refuses calls by older maps as a node does.
@@ -67,6 +68,7 @@ type model struct {
 	refuse  map[string]bool // ids that it does not take
 	longest int             // bytes of a document in a Sync, beyond which it refuses the call; 0: no limit
 	late    sync.WaitGroup
+	fence   uint64 // the latest
 }
 
 func newModel(addr string) *model {
@@ -205,6 +207,19 @@ func (m *model) made(name string) *held {
 		m.indexes[name] = &held{schema: schema.NewDynamic(name), docs: map[string]string{}}
 	}
 	return m.indexes[name]
+}
+
+// fenced makes a fence for documents. It runs under mu.
+func (m *model) fenced(index string, ids []string) uint64 {
+	h := m.indexes[index]
+	if h.fences == nil {
+		h.fences = map[string]uint64{}
+	}
+	m.fence++
+	for _, id := range ids {
+		h.fences[id] = m.fence
+	}
+	return m.fence
 }
 
 // typed takes a document apart and adds its fields.
@@ -420,6 +435,9 @@ func (c *connection) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.Sum
 		reply := &leaf.SumsReply{}
 		if req.Range == nil {
 			reply.Sums = make([]leaf.Sum, len(req.IDs))
+			if req.Fence {
+				reply.Fence = c.m.fenced(req.Index, req.IDs)
+			}
 			for i, id := range req.IDs {
 				if source, ok := docs[id]; ok {
 					reply.Sums[i] = sumOf(source)
@@ -503,7 +521,7 @@ func (c *connection) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.Syn
 			}
 			reply.Sums[i] = have
 			switch {
-			case have != it.Expect:
+			case have != it.Expect, req.Fence != 0 && h.fences[it.ID] > req.Fence:
 			case it.Body == nil:
 				delete(h.docs, it.ID)
 				reply.Applied[i], reply.Sums[i] = true, leaf.Sum{}

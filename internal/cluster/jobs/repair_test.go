@@ -56,6 +56,44 @@ func TestRepairCopiesWhatIsMissing(t *testing.T) {
 	})
 }
 
+// A repair is about to put the primary's state of a document at another member, when a writer writes everywhere what was there before, and finds
+// all members equal.
+func TestRepairUndoesNothingThatAWriterFoundEqual(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, byID := pairs(t, 300)
+		one, two := f.at(addr(2, 0)), f.at(addr(2, 1))
+		id := slices.Sorted(maps.Keys(one.docs("default")))[3]
+		written := doc(id, 99)
+		two.put("default", written)
+		byID[id] = written
+		acknowledged, undone := false, false
+		two.setBefore(func(_ context.Context, call string) {
+			switch {
+			case call == "Sync" && !acknowledged:
+				for _, m := range []*model{one, two} {
+					m.put("default", written)
+					m.mu.Lock()
+					m.fenced("default", []string{id})
+					m.mu.Unlock()
+				}
+				acknowledged = true
+			case acknowledged:
+				undone = undone || two.docs("default")[id] != written
+			}
+		})
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		reply, err := co.Repair(t.Context())
+		if err != nil || !reply.OK || reply.Copied != 0 || !acknowledged {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		if undone {
+			t.Error("an acknowledged write was undone at a member")
+		}
+		f.same("default", byID)
+	})
+}
+
 // A member has a document that its primary does not have, and another state of some.
 func TestRepairRemovesGhosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -163,12 +163,7 @@ func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][
 	each(len(s.to), func(i int) {
 		cctx, cancel := within(ctx, s.w.o.Limits.CallTimeout)
 		defer cancel()
-		req := &leaf.SumsRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, IDs: s.pending, Fence: true}
-		reply, err := s.to[i].Leaf.Sums(cctx, req)
-		if p, ok := errors.AsType[*api.Problem](err); ok && p.Field == "fence" {
-			req.Fence = false // it is older than fences
-			reply, err = s.to[i].Leaf.Sums(cctx, req)
-		}
+		reply, err := leaf.FencedSums(cctx, s.to[i].Leaf, leaf.SumsRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, IDs: s.pending})
 		if err == nil {
 			fences[i] = reply.Fence
 		}
