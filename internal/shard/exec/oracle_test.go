@@ -2,6 +2,7 @@ package exec
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -504,6 +505,20 @@ func (o *oracle) eval(q query.Node, d *tdoc, idfs map[string]float32) (bool, flo
 				}
 				reps[tk]++
 			}
+			if !q.All && q.MaxTerms > 0 && len(order) > q.MaxTerms {
+				rank := func(tk string) float32 {
+					k := fmt.Sprint("df/", f, "/", tk)
+					if _, ok := idfs[k]; !ok {
+						if idfs[k] = float32(o.df(f, tk)); idfs[k] == 0 {
+							idfs[k] = math.MaxFloat32 // absent ones go last
+						}
+					}
+					return idfs[k]
+				}
+				rarest := slices.Clone(order)
+				slices.SortStableFunc(rarest, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+				order = slices.DeleteFunc(order, func(tk string) bool { return !slices.Contains(rarest[:q.MaxTerms], tk) })
+			}
 			for _, tk := range order {
 				tf := count(d.toks[f], tk)
 				if tf == 0 {
@@ -772,7 +787,7 @@ func randomQuery(r *rand.Rand, depth int) query.Node {
 		for range 2 + r.IntN(3) {
 			ws = append(ws, word(r))
 		}
-		return &query.Match{Field: field, Text: strings.Join(ws, " "), All: r.IntN(2) == 0}
+		return &query.Match{Field: field, Text: strings.Join(ws, " "), All: r.IntN(2) == 0, MaxTerms: max(0, r.IntN(6)-2)}
 	case 5, 6:
 		ws := []string{word(r), word(r)}
 		if r.IntN(3) == 0 {

@@ -282,6 +282,9 @@ func Search(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers
 		if err := s.statistics(); err != nil {
 			return res.or(s.partial(res, err))
 		}
+		if len(s.capped) > 0 {
+			sh = s.shape(root) // only now it is known which words of a Match with MaxTerms count
+		}
 		if res.Stats = s.collect; res.Stats != nil {
 			res.Stats.Docs = s.docs
 		}
@@ -475,7 +478,7 @@ func (s *searcher) shape(root *node) *shape {
 		}
 	}
 	sh := &s.sh
-	sh.root = root
+	*sh = shape{root: root, req: sh.req[:0], fil: sh.fil[:0], opt: sh.opt[:0], not: sh.not[:0]}
 	if s.req.Exhaustive {
 		return sh
 	}
