@@ -37,8 +37,11 @@ func TestASpentBudgetIsTold(t *testing.T) {
 		var ops []shard.Op
 		for k := range 100 {
 			ops = append(ops, shard.Op{Doc: &schema.Document{Key: fmt.Sprint(i, "-", k), Fields: []schema.Values{
-				{Field: 1, Text: []string{text}}, {Field: 2, Text: []string{text, text}},
+				{Field: 2, Text: []string{text, text}},
 			}}})
+		}
+		for k := range 1000 {
+			ops = append(ops, shard.Op{Doc: &schema.Document{Key: fmt.Sprint(i, "+", k), Fields: []schema.Values{{Field: 1, Text: []string{"a b c d e f g h"}}}}})
 		}
 		if _, err := s.Apply(t.Context(), ops); err != nil {
 			t.Fatal(err)
@@ -75,12 +78,19 @@ func TestASpentBudgetIsTold(t *testing.T) {
 		if err != nil || whole.GetTruncated() || len(whole.GetHits()) != 5 {
 			t.Fatalf("%s without a budget: %v, %v", field, whole, err)
 		}
-		part, err := search(t.Context(), field, 1)
-		if err != nil {
-			t.Fatalf("%s with a small budget: %v", field, err)
+		// One that is over in time is whole, and one may be held up after its last look at the clock; twenty are not.
+		told := false
+		for range 20 {
+			part, err := search(t.Context(), field, 1)
+			if err != nil {
+				t.Fatalf("%s with a small budget: %v", field, err)
+			}
+			if told = part.GetTruncated() || part.GetTimings().GetSearchUs() < 1000; told {
+				break
+			}
 		}
-		if !part.GetTruncated() && whole.GetTimings().GetSearchUs() > 20_000 {
-			t.Errorf("%s: a search of %d µs is not truncated by a budget of a millisecond", field, whole.GetTimings().GetSearchUs())
+		if !told {
+			t.Errorf("%s: searches of more than a budget of a millisecond are not truncated by it", field)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
