@@ -12,6 +12,7 @@ func (n *Term) String() string { return fieldPrefix(n.Field) + escapeWord(n.Text
 func (n *Prefix) String() string {
 	return fieldPrefix(n.Field) + escapeWord(n.Text, n.Field != "") + "*"
 }
+
 func (n *Words) String() string {
 	return "words(" + escapeWord(n.Field, false) + ", " + fmt.Sprint(n.Words) + ")"
 }

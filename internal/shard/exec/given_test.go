@@ -55,8 +55,10 @@ func TestGivenListsStandForWhatTheyWereMadeOf(t *testing.T) {
 			most    int
 			in, out *[]query.Node
 		}{
-			{2, &plain.Must, &replaced.Must}, {3, &plain.Should, &replaced.Should},
-			{1, &plain.MustNot, &replaced.MustNot}, {1, &plain.Filter, &replaced.Filter},
+			{2, &plain.Must, &replaced.Must},
+			{3, &plain.Should, &replaced.Should},
+			{1, &plain.MustNot, &replaced.MustNot},
+			{1, &plain.Filter, &replaced.Filter},
 		} {
 			for range r.IntN(part.most + 1) {
 				q := randomQuery(r, 2)

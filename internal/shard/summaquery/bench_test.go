@@ -52,8 +52,10 @@ func BenchmarkSearch(b *testing.B) {
 				v[i] = float32(r.NormFloat64())
 			}
 			ops = append(ops, shard.Op{Doc: &schema.Document{Key: fmt.Sprint(r.Uint64()), Source: []byte(`{"id":"x"}`), Fields: []schema.Values{
-				{Field: 1, Text: []string{words(30)}}, {Field: 2, Text: []string{words(10), words(10), words(10)}},
-				{Field: 3, Nums: []uint64{uint64(r.IntN(100))}}, {Field: 4, Bytes: [][]byte{schema.AppendDense(nil, v)}},
+				{Field: 1, Text: []string{words(30)}},
+				{Field: 2, Text: []string{words(10), words(10), words(10)}},
+				{Field: 3, Nums: []uint64{uint64(r.IntN(100))}},
+				{Field: 4, Bytes: [][]byte{schema.AppendDense(nil, v)}},
 			}}})
 		}
 		if _, err := s.Apply(b.Context(), ops); err != nil {

@@ -44,7 +44,6 @@ type candidate struct {
 type passageRow struct {
 	ordinal uint32
 	cells   []cell
-	rrf     float32
 	score   float32
 }
 
@@ -126,9 +125,7 @@ func (f *fusion) candidates(backfill, allPassages, seed bool) ([]candidate, erro
 				out = append(out, candidate{place: pl, document: make([]cell, len(f.parts))})
 			}
 			c := &out[n]
-			for _, r := range h.rows {
-				c.organic = append(c.organic, r)
-			}
+			c.organic = append(c.organic, h.rows...)
 			if !f.chunk(i) {
 				c.document[i] = cell{h.score, true}
 				continue
