@@ -49,6 +49,7 @@ type commands struct {
 	Broker   brokerCmd   `cmd:"" group:"serve" help:"Serve a cluster of nodes as if it were one node."`
 	Dev      devCmd      `cmd:"" group:"serve" help:"Serve everything in one process, to try weft or to develop against it."`
 	Load     loadCmd     `cmd:"" group:"use" help:"Load documents from files or standard input."`
+	Commit   commitCmd   `cmd:"" group:"use" help:"Show what was written to an index that shows writes on commit."`
 	Search   searchCmd   `cmd:"" group:"use" help:"Search an index and print what was found."`
 	Get      getCmd      `cmd:"" group:"use" help:"Print one document."`
 	Topology topologyCmd `cmd:"" group:"care" help:"Show and change the shard map of a cluster, and move and repair its documents."`

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
@@ -99,10 +100,15 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 		return explain(c, err)
 	}
 
+	var staged atomic.Bool
 	cfg := loader.Config{
 		Inputs: inputs, IDField: l.IDField, Types: types, Stdin: stdio.Stdin,
 		Send: func(ctx context.Context, body []byte) (client.BulkResult, error) {
-			return c.Bulk(ctx, glob.Index, body)
+			done, err := c.Bulk(ctx, glob.Index, body)
+			if err == nil && done.Staged {
+				staged.Store(true)
+			}
+			return done, err
 		},
 		BatchDocs: l.BatchDocs, BatchBytes: l.BatchKB << 10, Concurrency: l.Concurrency, RetryFor: cmp.Or(retryFor, -1),
 		MaxRejects: l.MaxRejects, StatePath: l.Resume, Fresh: fresh, URL: c.URL(), Index: glob.Index, Stats: &loader.Stats{},
@@ -153,6 +159,9 @@ func (l *loadCmd) Run(ctx context.Context, glob *globals, stdio *IO) (err error)
 		say(stdio.Stdout, "indexed %s of %s into %s in %.1f s: %s documents a second, %.1f MB a second\n",
 			thousands(s.Indexed.Load()), counted(s.Read.Load(), "document", "documents"), glob.Index, took.Seconds(),
 			thousands(int64(float64(s.Indexed.Load())/took.Seconds())), float64(s.SentBytes.Load())/1e6/took.Seconds())
+	}
+	if staged.Load() {
+		say(stdio.Stdout, "They show when the index is committed: weft commit --index %s\n", glob.Index)
 	}
 	if err != nil {
 		if l.Resume != "" && s.Read.Load() > 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -44,6 +45,7 @@ const gorace = "atexit_sleep_ms=0"
 //	flip FILE OFFSET        turn a bit of the byte over; a negative offset counts from the end
 //	cut FILE BYTES          take bytes off the end
 //	one PATTERN NAME        set the variable to the only file that matches; ** stands for any folders
+//	ask METHOD PATH JSON    make a request of the server, which has to answer it well
 //	put FILE TEXT           write a line to a file
 func TestScripts(t *testing.T) {
 	var servers sync.Map // of *testscript.TestScript's work folder to *server
@@ -66,6 +68,7 @@ func TestScripts(t *testing.T) {
 			"flip":   flip,
 			"cut":    cutFile,
 			"one":    one,
+			"ask": ask,
 			"put": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(args[1:], " ")+"\n"), 0o644))
 			},
@@ -89,6 +92,23 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// ask makes a request of the server: ask METHOD PATH JSON.
+func ask(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: ask METHOD PATH JSON")
+	}
+	req, err := http.NewRequest(args[0], ts.Getenv("WEFT_URL")+args[1], strings.NewReader(args[2]))
+	ts.Check(err)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	body, err := io.ReadAll(resp.Body)
+	ts.Check(errors.Join(err, resp.Body.Close()))
+	if (resp.StatusCode >= 400) != neg {
+		ts.Fatalf("%s %s: %s %s", args[0], args[1], resp.Status, body)
 	}
 }
 

@@ -174,6 +174,21 @@ type DocError struct {
 	Reason string `json:"reason"`
 }
 
+// Committed is the answer to a commit.
+type Committed struct {
+	Index string `json:"index"`
+	// Visibility is when writes to the index show: "commit", or "at_once", where a commit does nothing.
+	Visibility string `json:"visibility"`
+	Docs       uint64 `json:"docs"` // live documents that show
+}
+
+// Commit shows what was written to an index that shows writes on commit.
+func (c *Client) Commit(ctx context.Context, index string) (Committed, error) {
+	var out Committed
+	err := c.call(ctx, http.MethodPost, "/commit", indexParam(index), "", nil, &out)
+	return out, err
+}
+
 // BulkResult is the answer to a bulk.
 type BulkResult struct {
 	OK              bool       `json:"ok"`
@@ -185,6 +200,8 @@ type BulkResult struct {
 	FailedAddresses []string   `json:"failed_addresses"`
 	// Repeated says that the server had taken the load before, by its Idempotency-Key: this is what came of it then.
 	Repeated bool `json:"repeated"`
+	// Staged says that what was indexed shows when the index is committed.
+	Staged bool `json:"staged"`
 }
 
 // Bulk indexes the documents of an NDJSON body in order. Documents that were refused are in Errors; that is not an error of
