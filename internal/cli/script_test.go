@@ -68,7 +68,7 @@ func TestScripts(t *testing.T) {
 			"flip":   flip,
 			"cut":    cutFile,
 			"one":    one,
-			"ask": ask,
+			"ask":    ask,
 			"put": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(args[1:], " ")+"\n"), 0o644))
 			},
