@@ -57,8 +57,6 @@ type history struct {
 	mu     sync.Mutex
 	writes map[string][]*write
 	sights []sight
-	lately time.Duration // how late a read may be that is only logged; 0: any is wrong
-	late   []string
 	told   map[outcome]int
 }
 
@@ -163,11 +161,6 @@ func (h *history) check() []string {
 	var wrong []string
 	for _, s := range h.sights {
 		if why := judge(h.writes[s.id], s); why != "" {
-			before := s
-			if before.start -= int64(h.lately); judge(h.writes[s.id], before) == "" {
-				h.late = append(h.late, fmt.Sprintf("%s read %s as %q, %v to %v: %s", s.by, s.id, s.value, time.Duration(s.start), time.Duration(s.end), why))
-				continue
-			}
 			wrong = append(wrong, fmt.Sprintf("%s read %s as %q, %v to %v: %s%s", s.by, s.id, s.value, time.Duration(s.start), time.Duration(s.end), why, around(h.writes[s.id], s)))
 		}
 	}
@@ -281,11 +274,5 @@ func TestHistoryTellsOfWhatIsLost(t *testing.T) {
 	h.see("r", "d", "", h.now())
 	if got := h.check(); len(got) != 1 {
 		t.Errorf("what settled is not what holds: %q", got)
-	}
-	h.lately = time.Hour
-	h.see("r", "d", "", h.now())
-	h.see("r", "d", "6", h.now())
-	if got := h.check(); len(got) != 1 || len(h.late) != 1 {
-		t.Errorf("a read that is late: %q, %q", got, h.late)
 	}
 }

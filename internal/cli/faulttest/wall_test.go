@@ -322,7 +322,6 @@ func TestEveryClockJumps(t *testing.T) {
 			seed := drawSeed(t)
 			c := open(t, rand.New(rand.NewPCG(seed, 4)), shape{groups: 2, replicas: 2, keeping: keeping, moveDocs: 400, clocks: true, repairEvery: 3 * time.Second})
 			l := c.ready(seed)
-			l.h.lately = knownLate
 			l.begin()
 			for _, s := range c.servers() {
 				for _, off := range []time.Duration{time.Hour, -time.Hour, 49 * time.Hour, until(1960), until(2150), until(1970) - 200*time.Millisecond} {
