@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
+
+	"github.com/zeebo/xxh3"
 )
 
 // fences of one index tell a Sync whether somebody has looked at a document since the checksums were read that it expects: see
@@ -14,12 +16,12 @@ type fences struct {
 	mu   sync.Mutex
 	run  uint32            // upper half of every fence, drawn for each table; never 0
 	last uint32            // lower half of the latest one
-	of   map[string]uint32 // the latest of each document
-	busy map[string]int    // documents that a Sync is at, with how many
+	of   map[uint64]uint32 // the latest of each document, by a hash of its id: two with the same cost a needless look
+	busy map[uint64]int    // documents that a Sync is at, with how many
 	idle chan struct{}     // closed when a Sync ends; nil while nobody waits for that
 }
 
-// mostFences bounds the documents that a table has fences for. A full one is begun anew, which costs those a round who read checksums
+// mostFences bounds the documents that a table has fences for: 2 MiB of them. A full one is begun anew, which costs those a round who read checksums
 // from the one before.
 const mostFences = 1 << 16
 
@@ -27,12 +29,12 @@ const mostFences = 1 << 16
 func (f *fences) make(ctx context.Context, ids []string) (uint64, error) {
 	f.mu.Lock()
 	if f.run == 0 || f.last == math.MaxUint32 || len(f.of)+len(ids) > mostFences {
-		f.run, f.last, f.of = f.draw(), 0, make(map[string]uint32, len(ids))
+		f.run, f.last, f.of = f.draw(), 0, make(map[uint64]uint32, len(ids))
 	}
 	f.last++
 	fence := uint64(f.run)<<32 | uint64(f.last)
 	for _, id := range ids {
-		f.of[id] = f.last
+		f.of[xxh3.HashString(id)] = f.last
 	}
 	for {
 		if !f.anyBusy(ids) {
@@ -67,7 +69,7 @@ func (f *fences) anyBusy(ids []string) bool {
 		return false
 	}
 	for _, id := range ids {
-		if f.busy[id] > 0 {
+		if f.busy[xxh3.HashString(id)] > 0 {
 			return true
 		}
 	}
@@ -80,14 +82,15 @@ func (f *fences) begin(ids []string, fence uint64) (may []bool) {
 	defer f.mu.Unlock()
 	may = make([]bool, len(ids))
 	if f.busy == nil {
-		f.busy = map[string]int{}
+		f.busy = map[uint64]int{}
 	}
 	for i, id := range ids {
-		if fence != 0 && (uint32(fence>>32) != f.run || f.of[id] > uint32(fence)) {
+		h := xxh3.HashString(id)
+		if fence != 0 && (uint32(fence>>32) != f.run || f.of[h] > uint32(fence)) {
 			continue
 		}
 		may[i] = true
-		f.busy[id]++
+		f.busy[h]++
 	}
 	return may
 }
@@ -100,8 +103,9 @@ func (f *fences) end(ids []string, may []bool) {
 		if !may[i] {
 			continue
 		}
-		if f.busy[id]--; f.busy[id] == 0 {
-			delete(f.busy, id)
+		h := xxh3.HashString(id)
+		if f.busy[h]--; f.busy[h] == 0 {
+			delete(f.busy, h)
 		}
 	}
 	if f.idle != nil {
