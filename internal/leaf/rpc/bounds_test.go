@@ -22,6 +22,7 @@ import (
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/serve"
 	"github.com/weft-search/weft/internal/serve/hedge"
+	"github.com/weft-search/weft/internal/wire/protoweight"
 )
 
 // allBack checks that nothing is charged and nobody waits.
@@ -561,7 +562,7 @@ func valuesOf(texts *pb.Texts) error {
 	return err
 }
 
-// What weigh says of a message is no less than what decoding it takes at any time (in all, with lists that have grown, at most twice that), and a message of countless parts is refused before that.
+// What protoweight says of a message is no less than what decoding it takes at any time (in all, with lists that have grown, at most twice that), and a message of countless parts is refused before that.
 func TestMessagesAreWeighed(t *testing.T) {
 	const n = 1 << 18
 	numbers := make([]uint32, n)
@@ -585,7 +586,7 @@ func TestMessagesAreWeighed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		weight := weigh(b, m.ProtoReflect().Descriptor(), 1<<40)
+		weight := protoweight.Of(b, m.ProtoReflect().Descriptor(), maxNesting, 1<<40)
 		back := m.ProtoReflect().New().Interface()
 		took := allocated(func() { err = decodeOptions.Unmarshal(b, back) })
 		if err != nil || took > int64(len(b))+2*weight+4<<10 {
@@ -732,14 +733,14 @@ func FuzzWeigh(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, m := range []proto.Message{&pb.SearchRequest{}, &pb.FetchRequest{}, &pb.SyncRequest{}} {
 			d := m.ProtoReflect().Descriptor()
-			weight := weigh(b, d, 1<<40)
+			weight := protoweight.Of(b, d, maxNesting, 1<<40)
 			if decodeOptions.Unmarshal(b, m) != nil {
 				continue
 			}
 			if most := parts(m.ProtoReflect()); weight < most {
 				t.Errorf("%s weighs %d, and has parts for %d", d.Name(), weight, most)
 			}
-			if few := weigh(b, d, weight-1); few < weight-1 {
+			if few := protoweight.Of(b, d, maxNesting, weight-1); few < weight-1 {
 				t.Errorf("weighing %s stopped at %d, below %d", d.Name(), few, weight-1)
 			}
 		}
@@ -748,7 +749,7 @@ func FuzzWeigh(f *testing.F) {
 
 // parts is the weight of what a message has become.
 func parts(m protoreflect.Message) int64 {
-	sum := int64(weightMessage)
+	sum := int64(protoweight.Message)
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
 		case f.IsList() && f.Message() != nil:
@@ -756,9 +757,9 @@ func parts(m protoreflect.Message) int64 {
 				sum += parts(v.List().Get(i).Message())
 			}
 		case f.IsList() && f.Kind() == protoreflect.StringKind:
-			sum += weightText * int64(v.List().Len())
+			sum += protoweight.Text * int64(v.List().Len())
 		case f.IsList():
-			sum += weightNumber * int64(v.List().Len())
+			sum += protoweight.Number * int64(v.List().Len())
 		case f.Message() != nil:
 			sum += parts(v.Message())
 		}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/wire/protoweight"
 )
 
 const (
@@ -112,7 +113,7 @@ func (c *call) decode(data mem.BufferSlice, n, most int, m proto.Message) error 
 	whole := takeBuffer(n)
 	defer giveBuffer(whole)
 	data.CopyTo(*whole)
-	growth := weigh(*whole, m.ProtoReflect().Descriptor(), int64(maxGrowth*most))
+	growth := protoweight.Of(*whole, m.ProtoReflect().Descriptor(), maxNesting, int64(maxGrowth*most))
 	if growth > int64(maxGrowth*most) {
 		return api.NewProblem(api.BodyTooLarge, "the message has too many parts for its length").Within(int64(most))
 	}

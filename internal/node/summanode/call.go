@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weft-search/weft/internal/summa"
+	"github.com/weft-search/weft/internal/wire/protoweight"
 )
 
 const (
@@ -267,7 +268,7 @@ func (c *call) receive(m proto.Message) error {
 		return err
 	}
 	most := max(maxGrowth*int64(c.decode), leastGrowth)
-	growth := weigh(whole, m.ProtoReflect().Descriptor(), most)
+	growth := protoweight.Of(whole, m.ProtoReflect().Descriptor(), maxNesting, most)
 	if growth > most {
 		return &summa.Error{Code: codes.ResourceExhausted, Text: "the message has too many parts for its length"}
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/summa"
+	"github.com/weft-search/weft/internal/wire/protoweight"
 )
 
 // emptyHost has no index.
@@ -218,7 +219,7 @@ func TestMessagesAreChargedBeforeTheyAreDecoded(t *testing.T) {
 	}
 	_, err := c.BatchIndexDocuments(t.Context(), parts(100_000))
 	want(t, err, codes.NotFound, "Index 'a' not found")
-	if h.most < 100_000*weightMessage {
+	if h.most < 100_000*protoweight.Message {
 		t.Errorf("%d bytes were charged for 100,000 parts", h.most)
 	}
 	h.most = 0

@@ -1,4 +1,6 @@
-package summanode
+// Package protoweight estimates what messages of Protocol Buffers take in memory before they are decoded, so that a server can charge them first:
+// a few bytes on the wire may be many empty parts.
+package protoweight
 
 import (
 	"google.golang.org/protobuf/encoding/protowire"
@@ -8,24 +10,27 @@ import (
 // What parts of a message take in memory, in bytes, beyond their bytes on the wire: lists grow by doubling, and what is unpacked of them
 // is counted too.
 const (
-	weightMessage = 192 // the structure, its place in a list, and the oneof around it
-	weightText    = 48  // of a list of texts
-	weightNumber  = 32  // of a list of numbers: the number, and the text whose length it may be
+	Message = 192 // the structure, its place in a list, and the oneof around it
+	Text    = 48  // of a list of texts
+	Number  = 32  // of a list of numbers: the number, and the text whose length it may be
 )
 
-// weigh estimates what a message will take in memory when it is decoded and unpacked, beyond its bytes on the wire. It stops above
-// most, and where the message cannot be decoded, as decoding does.
-func weigh(b []byte, d protoreflect.MessageDescriptor, most int64) int64 {
-	w := weigher{most: most}
+// Of estimates what an encoded message will take in memory when it is decoded and unpacked, in bytes beyond those on the wire. It stops above
+// most, and where the message cannot be decoded by a reader that follows messages in messages up to nesting deep, as decoding does.
+func Of(b []byte, d protoreflect.MessageDescriptor, nesting int, most int64) int64 {
+	w := weigher{nesting: nesting, most: most}
 	w.message(b, d, 0)
 	return w.sum
 }
 
-type weigher struct{ sum, most int64 }
+type weigher struct {
+	nesting   int
+	sum, most int64
+}
 
 // message returns false when weighing has ended.
 func (w *weigher) message(b []byte, d protoreflect.MessageDescriptor, depth int) bool {
-	if w.sum += weightMessage; w.sum > w.most || depth > maxNesting {
+	if w.sum += Message; w.sum > w.most || depth > w.nesting {
 		return false
 	}
 	fields := d.Fields()
@@ -51,12 +56,12 @@ func (w *weigher) message(b []byte, d protoreflect.MessageDescriptor, depth int)
 			}
 		case !f.IsList():
 		case f.Kind() == protoreflect.StringKind || f.Kind() == protoreflect.BytesKind:
-			w.sum += weightText
+			w.sum += Text
 		case typ == protowire.BytesType:
 			v, _ := protowire.ConsumeBytes(value)
-			w.sum += weightNumber * numbers(v, f.Kind())
+			w.sum += Number * numbers(v, f.Kind())
 		default:
-			w.sum += weightNumber
+			w.sum += Number
 		}
 		if w.sum > w.most {
 			return false
