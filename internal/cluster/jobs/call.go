@@ -314,12 +314,20 @@ func (w *work) prepare(ctx context.Context, index string, from *members.Member, 
 		return true, nil
 	}
 	sdl, found, err := w.info(ctx, index, from)
-	if err != nil || !found {
+	if err != nil {
 		return false, err
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	for _, m := range todo {
-		g.Go(func() error { return w.putIndex(gctx, index, sdl, from, m) })
+		g.Go(func() error {
+			if !found {
+				return w.unmake(gctx, index, m)
+			}
+			return w.putIndex(gctx, index, sdl, from, m)
+		})
+	}
+	if !found {
+		return false, g.Wait()
 	}
 	return true, g.Wait()
 }
@@ -330,6 +338,7 @@ func (w *work) putIndex(ctx context.Context, index, sdl string, from, m *members
 	if err != nil {
 		return err
 	}
+	made := madeAt{index, m.Addr}
 	if !found || have != sdl {
 		reply, err := ask(ctx, m, "PutIndex", briefTime, func(r *leaf.PutIndexReply) *leaf.Meta { return &r.Meta }, func(ctx context.Context) (*leaf.PutIndexReply, error) {
 			return m.Leaf.PutIndex(ctx, &leaf.PutIndexRequest{Index: index, Epoch: w.st.Epoch(), Schema: sdl})
@@ -338,16 +347,72 @@ func (w *work) putIndex(ctx context.Context, index, sdl string, from, m *members
 			return err
 		}
 		if reply.Made {
-			// Somebody may have deleted the index meanwhile, everywhere but where it was not yet.
-			if _, still, err := w.info(ctx, index, from); err != nil || !still {
-				return errors.Join(err, w.dropIndex(ctx, index, m))
-			}
+			w.r.made.add(made)
 		}
+	}
+	if w.r.made.has(made) {
+		// Somebody may have deleted the index meanwhile, everywhere but where it was not yet. That has to be known for certain, if only by a later
+		// look: writers give their documents to the member as soon as it has the index.
+		_, still, err := w.info(ctx, index, from)
+		if err != nil {
+			return err
+		}
+		if !still {
+			return w.unmake(ctx, index, m)
+		}
+		w.r.made.remove(made)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.schemas[schemaAt{index, from.Addr, m.Addr}] = true
 	return nil
+}
+
+// unmake deletes an index that was made at a member and has been deleted elsewhere meanwhile. One that has documents was made anew by who wrote
+// them.
+func (w *work) unmake(ctx context.Context, index string, m *members.Member) error {
+	made := madeAt{index, m.Addr}
+	if !w.r.made.has(made) {
+		return nil
+	}
+	n, err := w.docs(ctx, index, m)
+	if err == nil && n == 0 {
+		err = w.dropIndex(ctx, index, m)
+	}
+	if err == nil {
+		w.r.made.remove(made)
+	}
+	return err
+}
+
+// madeAt is an index at a member.
+type madeAt struct{ index, addr string }
+
+// madeIndexes are those that this coordinator has made at members, as another member has them, and has not seen there since.
+type madeIndexes struct {
+	mu sync.Mutex
+	of map[madeAt]bool
+}
+
+func (m *madeIndexes) add(at madeAt) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.of == nil {
+		m.of = map[madeAt]bool{}
+	}
+	m.of[at] = true
+}
+
+func (m *madeIndexes) has(at madeAt) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.of[at]
+}
+
+func (m *madeIndexes) remove(at madeAt) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.of, at)
 }
 
 // dropIndex deletes an index at a member.

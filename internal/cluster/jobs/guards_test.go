@@ -86,6 +86,57 @@ func TestUnequalFindsWhatDiffers(t *testing.T) {
 	})
 }
 
+// A member is given an index, and its reference does not answer then: whether the index was deleted meanwhile is looked at later, and what
+// writers have put there by then stays.
+func TestAnIndexThatWasMadeIsKeptWhileNothingIsKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		writes, deleted bool
+	}{"with documents": {writes: true}, "without": {}, "deleted": {deleted: true}, "made anew": {writes: true, deleted: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, _ := pairs(t, 30)
+				from, to := f.at(addr(0, 0)), f.at(addr(0, 1))
+				to.wipe()
+				co := f.coordinator(Options{})
+				defer co.shut(t)
+				st := co.cluster.State()
+				ms := st.Groups[0].Members
+				w := co.work(st)
+				before := from.called("Info")
+				from.setFates(func(_ context.Context, call string) fate {
+					if call != "Info" || from.called("Info") <= before {
+						return fine
+					}
+					if c.writes {
+						to.put("default", doc("new", 1))
+					}
+					return lost
+				})
+				if _, err := w.prepare(t.Context(), "default", ms[0], ms[1]); err == nil {
+					t.Fatal("the reference did not answer, and nothing is wrong")
+				}
+				from.setFates(nil)
+				if c.deleted {
+					from.mu.Lock()
+					delete(from.indexes, "default")
+					from.mu.Unlock()
+				}
+				found, err := co.work(st).prepare(t.Context(), "default", ms[0], ms[1])
+				if err != nil || found == c.deleted {
+					t.Fatalf("%t, %v", found, err)
+				}
+				_, there, err := w.info(t.Context(), "default", ms[1])
+				if want := c.writes || !c.deleted; err != nil || there != want {
+					t.Errorf("the index is there: %t, want %t (%v)", there, want, err)
+				}
+				if got := len(to.docs("default")); c.writes && got != 1 {
+					t.Errorf("it has %d documents", got)
+				}
+			})
+		})
+	}
+}
+
 // A primary that may have lost its documents gives nothing to a member that has missed some.
 func TestASuspectPrimaryGivesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

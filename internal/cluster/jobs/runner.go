@@ -129,6 +129,7 @@ type Runner struct {
 	behind behindCache
 	aside  asideClock
 	others witnesses
+	made   madeIndexes
 
 	mu      sync.Mutex
 	current *running                // the job under way; nil: none
