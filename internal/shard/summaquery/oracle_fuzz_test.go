@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -16,17 +15,18 @@ import (
 
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/shard/summaquery"
+	"github.com/weft-search/weft/internal/shard/summaquery/oracletest"
 	"github.com/weft-search/weft/internal/summa"
 )
 
 // FuzzSearch sends any request to a small index: it is answered soon, or refused as the client's fault.
 func FuzzSearch(f *testing.F) {
-	w := world{rand.New(rand.NewPCG(2, 3))}
-	s := newStore(f, fmt.Sprintf(oracleSDL, ""))
+	w := oracletest.NewWorld(2, 3)
+	s := newStore(f, oracletest.SDL(""))
 	s.fill(w, 40)
 	ix, _ := s.index()
 	for range 300 {
-		req := w.request(40, false)
+		req := w.Request(40, false)
 		b, err := proto.Marshal(req)
 		if err != nil {
 			f.Fatal(err)
@@ -70,20 +70,20 @@ func survives(t *testing.T, ix *summaquery.Index, req *summapb.SearchRequest) st
 
 // TestOddRequestsAreAnsweredOrRefused puts odd numbers and texts into requests, which bytes by chance seldom get to.
 func TestOddRequestsAreAnsweredOrRefused(t *testing.T) {
-	seed := seedOf(t)
-	for round := range rounds(2, 400) {
-		if !only(round) {
+	seed := oracletest.Seed(t)
+	for round := range oracletest.Rounds(2, 400) {
+		if !oracletest.Only(round) {
 			continue
 		}
-		w := world{rand.New(rand.NewPCG(seed, uint64(round)))}
-		s := newStore(t, fmt.Sprintf(oracleSDL, ""))
+		w := oracletest.NewWorld(seed, uint64(round))
+		s := newStore(t, oracletest.SDL(""))
 		s.fill(w, 5+w.IntN(40))
 		ix, _ := s.index()
 		for range 1000 {
-			req := w.request(20, false)
-			w.spoil(req.ProtoReflect(), 1+w.IntN(20))
+			req := w.Request(20, false)
+			spoil(w, req.ProtoReflect(), 1+w.IntN(20))
 			if fault := survives(t, ix, req); fault != "" {
-				req = shrink(req, func(r *summapb.SearchRequest) bool { return survives(t, ix, r) != "" })
+				req = oracletest.Shrink(req, func(r *summapb.SearchRequest) bool { return survives(t, ix, r) != "" })
 				t.Fatalf("round %d:\n%s\n%s", round, prototext.Format(req), survives(t, ix, req))
 			}
 		}
@@ -91,7 +91,7 @@ func TestOddRequestsAreAnsweredOrRefused(t *testing.T) {
 }
 
 // spoil changes about one in n of the values of a message.
-func (w world) spoil(m protoreflect.Message, n int) {
+func spoil(w oracletest.World, m protoreflect.Message, n int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
@@ -107,9 +107,9 @@ func (w world) spoil(m protoreflect.Message, n int) {
 			list := m.Mutable(f).List()
 			for i := range list.Len() {
 				if f.Kind() == protoreflect.MessageKind {
-					w.spoil(list.Get(i).Message(), n)
+					spoil(w, list.Get(i).Message(), n)
 				} else if w.IntN(n) == 0 {
-					list.Set(i, w.odd(f))
+					list.Set(i, odd(w, f))
 				}
 			}
 			if list.Len() > 0 && w.IntN(4*n) == 0 {
@@ -117,15 +117,15 @@ func (w world) spoil(m protoreflect.Message, n int) {
 			}
 		case f.Kind() == protoreflect.MessageKind:
 			if m.Has(f) {
-				w.spoil(m.Mutable(f).Message(), n)
+				spoil(w, m.Mutable(f).Message(), n)
 			}
 		case m.Has(f) && w.IntN(n) == 0 || !m.Has(f) && f.ContainingOneof() == nil && w.IntN(4*n) == 0:
-			m.Set(f, w.odd(f))
+			m.Set(f, odd(w, f))
 		}
 	}
 }
 
-func (w world) odd(f protoreflect.FieldDescriptor) protoreflect.Value {
+func odd(w oracletest.World, f protoreflect.FieldDescriptor) protoreflect.Value {
 	floats := []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat32, -math.MaxFloat32, 1e-45, math.Copysign(0, -1), 0, -1, 1e30, 3e38, 1e19}
 	x := floats[w.IntN(len(floats))]
 	n := []uint64{0, 1, math.MaxUint64, 1 << 31, 1<<32 - 1, 1 << 16, 1 << 20, 65}[w.IntN(8)]
@@ -147,5 +147,5 @@ func (w world) odd(f protoreflect.FieldDescriptor) protoreflect.Value {
 	case protoreflect.BytesKind:
 		return protoreflect.ValueOfBytes(make([]byte, w.IntN(5)))
 	}
-	return protoreflect.ValueOfString(w.one([]string{"", "*", " ", "the", "\x00", "id", "chunk", "sparse", "denses", "nowhere", "u", strings.Repeat("sea ", 300), strings.Repeat("x", 300)}))
+	return protoreflect.ValueOfString(w.One([]string{"", "*", " ", "the", "\x00", "id", "chunk", "sparse", "denses", "nowhere", "u", strings.Repeat("sea ", 300), strings.Repeat("x", 300)}))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -15,17 +14,18 @@ import (
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/summaquery"
+	"github.com/weft-search/weft/internal/shard/summaquery/oracletest"
 )
 
 // Scores do not tell how documents came to lie where they do: nothing but the order of equals does, and the ranks that it gives.
 func TestLayoutsScoreAlike(t *testing.T) {
-	seed := seedOf(t)
-	for round := range rounds(4, 1000) {
-		if !only(round) {
+	seed := oracletest.Seed(t)
+	for round := range oracletest.Rounds(4, 1000) {
+		if !oracletest.Only(round) {
 			continue
 		}
-		w := world{rand.New(rand.NewPCG(seed, uint64(round)))}
-		sdl := fmt.Sprintf(oracleSDL, "")
+		w := oracletest.NewWorld(seed, uint64(round))
+		sdl := oracletest.SDL("")
 		n := 6 + w.IntN(40)
 		first := newStore(t, sdl)
 		first.fill(w, n)
@@ -33,13 +33,13 @@ func TestLayoutsScoreAlike(t *testing.T) {
 		merged.merge(1 + w.IntN(2))
 		stores := []*store{first, first.copyOf(w, sdl, 0), first.copyOf(w, sdl, 1+w.IntN(7)), merged}
 		var indexes []*summaquery.Index
-		var oracles []*oracle
+		var oracles []*oracletest.Oracle
 		for _, s := range stores {
 			ix, o := s.index()
 			indexes, oracles = append(indexes, ix), append(oracles, o)
 		}
 		for range 60 {
-			req := w.request(n, true)
+			req := w.Request(n, true)
 			differ := func(req *summapb.SearchRequest) string {
 				want, err := byKey(t, indexes[0], oracles[0], req)
 				for i := range indexes[1:] {
@@ -56,7 +56,7 @@ func TestLayoutsScoreAlike(t *testing.T) {
 				return ""
 			}
 			if differ(req) != "" {
-				req = shrink(req, func(r *summapb.SearchRequest) bool { return differ(r) != "" })
+				req = oracletest.Shrink(req, func(r *summapb.SearchRequest) bool { return differ(r) != "" })
 				t.Fatalf("round %d:\n%s\n%s", round, prototext.Format(req), differ(req))
 			}
 		}
@@ -71,24 +71,24 @@ func at(list []string, i int) string {
 }
 
 // byKey lists what a search finds, by the keys of the documents.
-func byKey(t *testing.T, ix *summaquery.Index, o *oracle, req *summapb.SearchRequest) ([]string, error) {
+func byKey(t *testing.T, ix *summaquery.Index, o *oracletest.Oracle, req *summapb.SearchRequest) ([]string, error) {
 	t.Helper()
 	resp, err := search(t.Context(), ix, req)
 	if err != nil {
 		return nil, err
 	}
 	keys := map[string]string{}
-	for _, d := range o.docs {
-		keys[fmt.Sprint(ix.Segments[d.leaf], d.doc)] = d.key
+	for _, d := range o.Places() {
+		keys[fmt.Sprint(ix.Segments[d.Leaf], d.Doc)] = d.Key
 	}
 	out := []string{fmt.Sprint("total ", resp.TotalHits)}
 	for _, h := range resp.Hits {
 		var rows []string
 		for _, x := range h.OrdinalScores {
-			rows = append(rows, fmt.Sprintf("%d %s", x.Ordinal, number(x.Score)))
+			rows = append(rows, fmt.Sprintf("%d %s", x.Ordinal, oracletest.Score(x.Score)))
 		}
 		slices.Sort(rows)
-		out = append(out, fmt.Sprintf("%s: %s (%s)", keys[fmt.Sprint(h.Address.SegmentId, h.Address.DocId)], number(h.Score), strings.Join(rows, ", ")))
+		out = append(out, fmt.Sprintf("%s: %s (%s)", keys[fmt.Sprint(h.Address.SegmentId, h.Address.DocId)], oracletest.Score(h.Score), strings.Join(rows, ", ")))
 	}
 	slices.Sort(out)
 	return out, nil
@@ -140,13 +140,13 @@ func TestEachHitLooksAtTheCaller(t *testing.T) {
 }
 
 func TestCancelledSearchesEndSoon(t *testing.T) {
-	w := world{rand.New(rand.NewPCG(1, 1))}
-	s := newStore(t, fmt.Sprintf(oracleSDL, ""))
-	for b := range rounds(3, 30) {
+	w := oracletest.NewWorld(1, 1)
+	s := newStore(t, oracletest.SDL(""))
+	for b := range oracletest.Rounds(3, 30) {
 		var ops []shard.Op
 		for i := range 1500 {
 			key := fmt.Sprintf("k%d-%d", b, i)
-			ops = append(ops, s.put(key, w.document(key)))
+			ops = append(ops, s.put(key, w.Document(key)))
 		}
 		s.apply(ops...)
 		if b%2 == 0 {

@@ -2,7 +2,6 @@ package summaquery_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -12,38 +11,39 @@ import (
 
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/shard/summaquery"
+	"github.com/weft-search/weft/internal/shard/summaquery/oracletest"
 )
 
 // Statistics that are gathered from parts of an index, summed and sent along score the documents of each part as one index with all of
 // them does, to the bit; of a single part too.
 func TestStatisticsOfPartsScoreAsTheWhole(t *testing.T) {
-	seed := seedOf(t)
-	for round := range rounds(4, 1000) {
-		if !only(round) {
+	seed := oracletest.Seed(t)
+	for round := range oracletest.Rounds(4, 1000) {
+		if !oracletest.Only(round) {
 			continue
 		}
-		w := world{rand.New(rand.NewPCG(seed, uint64(round)))}
-		sdl := fmt.Sprintf(oracleSDL, w.one([]string{"", ", query<max_terms: 3>"}))
+		w := oracletest.NewWorld(seed, uint64(round))
+		sdl := oracletest.SDL(w.One([]string{"", ", query<max_terms: 3>"}))
 		n := 6 + w.IntN(40)
 		whole := newStore(t, sdl)
 		whole.fill(w, n)
 		ix, o := whole.index()
 		parts := []*store{newStore(t, sdl), newStore(t, sdl), newStore(t, sdl)}[:1+w.IntN(3)]
-		for i, d := range o.docs {
+		for i, d := range o.Places() {
 			p := parts[w.IntN(len(parts))]
-			p.apply(p.put(d.key, whole.live[d.key]))
+			p.apply(p.put(d.Key, whole.live[d.Key]))
 			if i%7 == 3 {
 				p.flush()
 			}
 		}
 		var indexes []*summaquery.Index
-		var oracles []*oracle
+		var oracles []*oracletest.Oracle
 		for _, p := range parts {
 			x, y := p.index()
 			indexes, oracles = append(indexes, x), append(oracles, y)
 		}
 		for range 60 {
-			req := w.request(n, true)
+			req := w.Request(n, true)
 			req.TextStats, req.Reranker = nil, nil
 			if req.Query.GetFusion() != nil {
 				continue
@@ -82,7 +82,7 @@ func TestStatisticsOfPartsScoreAsTheWhole(t *testing.T) {
 				return ""
 			}
 			if differ(req) != "" {
-				req = shrink(req, func(r *summapb.SearchRequest) bool { return differ(r) != "" })
+				req = oracletest.Shrink(req, func(r *summapb.SearchRequest) bool { return differ(r) != "" })
 				t.Fatalf("round %d:\n%s\n%s", round, prototext.Format(req), differ(req))
 			}
 		}

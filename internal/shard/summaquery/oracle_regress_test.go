@@ -10,6 +10,7 @@ import (
 
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/shard/summaquery"
+	"github.com/weft-search/weft/internal/shard/summaquery/oracletest"
 )
 
 // small makes an index of documents given as fields in text form, in one memtable in their order. Their keys go down.
@@ -22,7 +23,7 @@ func small(t *testing.T, sdl string, docs ...string) *summaquery.Index {
 			t.Fatal(err)
 		}
 		key := fmt.Sprint(1000 - i)
-		s.apply(s.put(key, append(doc.Fields, &summapb.FieldEntry{Name: "id", Value: textValue(key)})))
+		s.apply(s.put(key, append(doc.Fields, &summapb.FieldEntry{Name: "id", Value: oracletest.Text(key)})))
 	}
 	ix, _ := s.index()
 	return ix

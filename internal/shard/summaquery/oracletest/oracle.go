@@ -1,4 +1,4 @@
-package summaquery_test
+package oracletest
 
 import (
 	"cmp"
@@ -19,11 +19,11 @@ import (
 	"github.com/weft-search/weft/internal/vector"
 )
 
-// oracle answers searches by looking at every value of every document for every clause. Of the engine it uses tokenizers, the schema,
+// Oracle answers searches by looking at every value of every document for every clause. Of the engine it uses tokenizers, the schema,
 // and the similarity of one dense vector, whose order of sums is the kernel's own.
 //
 // Where neither the contract nor the recordings say what holds, it has the rule of the code. Those are marked "open".
-type oracle struct {
+type Oracle struct {
 	sch  *schema.Schema
 	an   exec.Analyzers
 	docs []*odoc // by place
@@ -44,9 +44,11 @@ type otok struct {
 	pos  uint32 // in its value
 }
 
-func newOracle(sch *schema.Schema, an exec.Analyzers) *oracle { return &oracle{sch: sch, an: an} }
+// New makes an oracle without documents.
+func New(sch *schema.Schema, an exec.Analyzers) *Oracle { return &Oracle{sch: sch, an: an} }
 
-func (o *oracle) add(key string, leaf int, doc uint32, fields []*summapb.FieldEntry) {
+// Add adds a document, which lies in a leaf as its doc-th. Ready has to be called behind the last one.
+func (o *Oracle) Add(key string, leaf int, doc uint32, fields []*summapb.FieldEntry) {
 	d := &odoc{key, leaf, doc, map[int][]string{}, map[int][][]otok{}, map[int][]*big.Rat{}, map[int][]*summapb.FieldValue{}}
 	var scratch text.Scratch
 	var langs []string
@@ -84,8 +86,25 @@ func (o *oracle) add(key string, leaf int, doc uint32, fields []*summapb.FieldEn
 	o.docs = append(o.docs, d)
 }
 
-func (o *oracle) ready() {
+// Ready puts the documents in order.
+func (o *Oracle) Ready() {
 	slices.SortFunc(o.docs, func(a, b *odoc) int { return cmp.Or(cmp.Compare(a.leaf, b.leaf), cmp.Compare(a.doc, b.doc)) })
+}
+
+// Place is where a document lies.
+type Place struct {
+	Key  string
+	Leaf int
+	Doc  uint32
+}
+
+// Places are those of all documents, in order.
+func (o *Oracle) Places() []Place {
+	out := make([]Place, len(o.docs))
+	for i, d := range o.docs {
+		out[i] = Place{d.key, d.leaf, d.doc}
+	}
+	return out
 }
 
 // length is the number of tokens of values: of one position that holds several tokens, one.
@@ -194,7 +213,7 @@ type oword struct {
 
 // running is one request.
 type running struct {
-	*oracle
+	*Oracle
 	given *summapb.TextStats
 	k     int
 	cache map[*clause]map[*odoc]float32
@@ -1278,9 +1297,16 @@ func (r *running) sparse(q *summapb.SparseVectorQuery) *clause {
 	}}
 }
 
+// answered is what a request is answered with.
+type answered struct {
+	hits     []ohit
+	total    int
+	branches [][]ohit // what each branch of a fusion nominated, where that is asked for
+}
+
 // search answers a request; bad says that it has to be refused.
-func (o *oracle) search(req *summapb.SearchRequest, w summa.Window) (hits []ohit, total int, bad error) {
-	r := &running{oracle: o, given: req.TextStats, k: w.Candidates, cache: map[*clause]map[*odoc]float32{}, memo: map[string]any{}}
+func (o *Oracle) search(req *summapb.SearchRequest, w summa.Window) (out answered, bad error) {
+	r := &running{Oracle: o, given: req.TextStats, k: w.Candidates, cache: map[*clause]map[*odoc]float32{}, memo: map[string]any{}}
 	var rerank *clause
 	if q := req.Reranker; q != nil {
 		c := ocombiner{q.Combiner, q.CombinerTemperature, int(q.CombinerTopK), q.CombinerDecay}
@@ -1295,15 +1321,25 @@ func (o *oracle) search(req *summapb.SearchRequest, w summa.Window) (hits []ohit
 	}
 	if f := req.Query.GetFusion(); f != nil {
 		r.k = w.Depth
-		hits, total = r.fuse(f, w)
+		var branches [][]ohit
+		branches, out.total = r.branches(f, w)
+		if f.Method == summapb.FusionMethod_FUSION_CANDIDATES {
+			out.branches = branches
+			if out.hits = union(branches); len(out.hits) > w.Limit {
+				r.refuse() // a part of them is of no use to who fuses
+			}
+		} else {
+			out.hits = r.fuse(f, branches, w)
+		}
 	} else if c := r.clause(req.Query); c.kind != oNothing && c.kind != oStops {
-		hits, total = r.run(c, nil, w.Candidates)
+		out.hits, out.total = r.run(c, nil, w.Candidates)
 	}
 	if rerank != nil {
-		hits = r.rerank(rerank, req.Reranker.RrfK, hits)
+		out.hits = r.rerank(rerank, req.Reranker.RrfK, out.hits)
 	}
-	hits = hits[min(w.Offset, len(hits)):]
-	return hits[:min(w.Limit, len(hits))], total, r.bad
+	out.hits = out.hits[min(w.Offset, len(out.hits)):]
+	out.hits = out.hits[:min(w.Limit, len(out.hits))]
+	return out, r.bad
 }
 
 func (r *running) rerank(c *clause, k float32, hits []ohit) (out []ohit) {
@@ -1327,8 +1363,8 @@ func (r *running) rerank(c *clause, k float32, hits []ohit) (out []ohit) {
 	return out
 }
 
-// fuse ranks the passages of each branch, and adds up what the branches give them.
-func (r *running) fuse(f *summapb.FusionQuery, w summa.Window) (out []ohit, total int) {
+// branches are the hits of each branch of a fusion.
+func (r *running) branches(f *summapb.FusionQuery, w summa.Window) (out [][]ohit, total int) {
 	var filters []*clause
 	var branches []*clause
 	for _, q := range f.Queries {
@@ -1337,18 +1373,42 @@ func (r *running) fuse(f *summapb.FusionQuery, w summa.Window) (out []ohit, tota
 	for _, q := range f.Filters {
 		filters = append(filters, r.clause(q))
 	}
+	for _, c := range branches {
+		var hits []ohit
+		if c.kind != oNothing && c.kind != oStops {
+			var n int
+			hits, n = r.run(c, filters, w.Depth)
+			total += n
+		}
+		out = append(out, hits)
+	}
+	return out, total
+}
+
+// union are the documents of all branches by place, without a score.
+func union(branches [][]ohit) (out []ohit) {
+	seen := map[*odoc]bool{}
+	for _, hits := range branches {
+		for _, h := range hits {
+			if !seen[h.d] {
+				seen[h.d] = true
+				out = append(out, ohit{d: h.d})
+			}
+		}
+	}
+	slices.SortFunc(out, compareOhits)
+	return out
+}
+
+// fuse ranks the passages of each branch, and adds up what the branches give them.
+func (r *running) fuse(f *summapb.FusionQuery, branches [][]ohit, w summa.Window) (out []ohit) {
 	type vote struct {
 		d       *odoc
 		ordinal uint32
 		score   float32
 	}
 	var sums []vote
-	for i, c := range branches {
-		if c.kind == oNothing || c.kind == oStops {
-			continue
-		}
-		hits, n := r.run(c, filters, w.Depth)
-		total += n
+	for i, hits := range branches {
 		var list []vote
 		add := func(v vote) {
 			if i := slices.IndexFunc(list, func(x vote) bool { return x.d == v.d && x.ordinal == v.ordinal }); i >= 0 {
@@ -1406,5 +1466,5 @@ func (r *running) fuse(f *summapb.FusionQuery, w summa.Window) (out []ohit, tota
 		out = append(out, ohit{d, c.of(rows), rows})
 	}
 	slices.SortFunc(out, compareOhits)
-	return out[:min(w.Candidates, len(out))], total
+	return out[:min(w.Candidates, len(out))]
 }

@@ -1,4 +1,4 @@
-package summaquery_test
+package oracletest
 
 import (
 	"strings"
@@ -9,8 +9,8 @@ import (
 	summapb "github.com/weft-search/weft/api/summa"
 )
 
-// shrink makes a request smaller as long as it still fails.
-func shrink(req *summapb.SearchRequest, fails func(*summapb.SearchRequest) bool) *summapb.SearchRequest {
+// Shrink makes a request smaller as long as it still fails.
+func Shrink(req *summapb.SearchRequest, fails func(*summapb.SearchRequest) bool) *summapb.SearchRequest {
 	for n := 0; n < 500; n++ {
 		smaller := false
 		for i := 0; ; i++ {

@@ -1,27 +1,17 @@
-package summaquery_test
+package oracletest
 
 import (
-	"context"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"testing"
 
 	summapb "github.com/weft-search/weft/api/summa"
-	"github.com/weft-search/weft/internal/schema"
-	"github.com/weft-search/weft/internal/schema/jsondoc"
-	"github.com/weft-search/weft/internal/shard"
-	"github.com/weft-search/weft/internal/shard/exec"
-	"github.com/weft-search/weft/internal/shard/summaquery"
-	"github.com/weft-search/weft/internal/summa"
-	"github.com/weft-search/weft/internal/vfs/memfs"
 )
 
-// oracleSDL has every kind of field. What stands for %s are options of one of them.
-const oracleSDL = `index o {
+// sdl has every kind of field. What stands for %s are options of one of them.
+const sdl = `index o {
 	field id: text<raw> [primary, stored]
 	field none: text<simple> [indexed, stored]
 	field token: text<en_stem> [indexed<token_position%s>, stored<multi>]
@@ -56,21 +46,28 @@ var (
 	denseFields   = []string{"dense", "denses"}
 )
 
-var oracleWords = []string{"car", "cart", "Carton", "run", "running", "runs", "the", "of", "and", "lamp", "Lamps", "blue", "sea", "seas", "x1", "über", "knot", "日本語", "бегущий", "Häuser"}
+var words = []string{"car", "cart", "Carton", "run", "running", "runs", "the", "of", "and", "lamp", "Lamps", "blue", "sea", "seas", "x1", "über", "knot", "日本語", "бегущий", "Häuser"}
 
-// world makes documents and requests by chance.
-type world struct {
+// SDL is the schema of an index named o with every kind of field, which documents and requests are of. Options go to a field of words.
+func SDL(options string) string { return fmt.Sprintf(sdl, options) }
+
+// World makes documents and requests by chance.
+type World struct {
 	*rand.Rand
 }
 
-func (w world) one(list []string) string { return list[w.IntN(len(list))] }
+// NewWorld makes the world of a round of a test.
+func NewWorld(seed, round uint64) World { return World{rand.New(rand.NewPCG(seed, round))} }
 
-func (w world) word() string {
+// One chooses one of a list.
+func (w World) One(list []string) string { return list[w.IntN(len(list))] }
+
+func (w World) word() string {
 	// The first ones are frequent.
-	return oracleWords[min(w.IntN(len(oracleWords)), w.IntN(len(oracleWords)))]
+	return words[min(w.IntN(len(words)), w.IntN(len(words)))]
 }
 
-func (w world) words(most int) string {
+func (w World) words(most int) string {
 	out := make([]string, w.IntN(most+1))
 	for i := range out {
 		out[i] = w.word()
@@ -78,14 +75,14 @@ func (w world) words(most int) string {
 			out[i] = out[i-1]
 		}
 	}
-	return strings.Join(out, w.one([]string{" ", " ", " ", ", ", " - "}))
+	return strings.Join(out, w.One([]string{" ", " ", " ", ", ", " - "}))
 }
 
-func (w world) float() float32 {
+func (w World) float() float32 {
 	return float32(w.IntN(9)-4) / 2
 }
 
-func (w world) vector(n int) []float32 {
+func (w World) vector(n int) []float32 {
 	out := make([]float32, n)
 	for i := range out {
 		out[i] = float32(w.NormFloat64())
@@ -96,7 +93,7 @@ func (w world) vector(n int) []float32 {
 	return out
 }
 
-func (w world) sparse(n int) (indices []uint32, values []float32) {
+func (w World) sparse(n int) (indices []uint32, values []float32) {
 	for range n {
 		indices = append(indices, uint32(w.IntN(12))*uint32(1+w.IntN(2)*70000))
 		values = append(values, w.float()+float32(w.IntN(2))/3)
@@ -104,37 +101,37 @@ func (w world) sparse(n int) (indices []uint32, values []float32) {
 	return indices, values
 }
 
-func (w world) bits() []byte {
+func (w World) bits() []byte {
 	b := []byte{byte(w.IntN(4)), byte(w.IntN(256))}
 	return b
 }
 
 var oddNumbers = []float64{0, math.Copysign(0, -1), 1, -1, 2, 2.5, -2.5, 3, 1 << 53, 1<<53 + 2, 1 << 62, math.MaxInt64, -1 << 63, 1e300, -1e300, 5e-324}
 
-func (w world) f64() float64 {
+func (w World) f64() float64 {
 	if w.IntN(3) == 0 {
 		return oddNumbers[w.IntN(len(oddNumbers))]
 	}
 	return float64(w.IntN(21)-10) / 2
 }
 
-func (w world) u64() uint64 {
+func (w World) u64() uint64 {
 	if w.IntN(5) == 0 {
 		return []uint64{0, 1, 1 << 53, 1<<53 + 1, 1<<63 - 1, 1 << 63, math.MaxUint64}[w.IntN(7)]
 	}
 	return uint64(w.IntN(12))
 }
 
-func (w world) i64() int64 {
+func (w World) i64() int64 {
 	if w.IntN(5) == 0 {
 		return []int64{math.MinInt64, math.MaxInt64, -1<<53 - 1, 1<<53 + 1, -1}[w.IntN(5)]
 	}
 	return int64(w.IntN(13) - 6)
 }
 
-// document makes the fields of one document.
-func (w world) document(key string) []*summapb.FieldEntry {
-	out := []*summapb.FieldEntry{{Name: "id", Value: textValue(key)}}
+// Document makes the fields of one document.
+func (w World) Document(key string) []*summapb.FieldEntry {
+	out := []*summapb.FieldEntry{{Name: "id", Value: Text(key)}}
 	// most values of a field; also several where the schema does not say multi, which the wire allows.
 	several := func(name string, n, most int, make func() *summapb.FieldValue) {
 		if w.IntN(n) == 0 {
@@ -144,19 +141,19 @@ func (w world) document(key string) []*summapb.FieldEntry {
 			out = append(out, &summapb.FieldEntry{Name: name, Value: make()})
 		}
 	}
-	several("lang", 2, 2, func() *summapb.FieldValue { return textValue(w.one([]string{"de", "ru", "en", "en,ru", "xx", ""})) })
+	several("lang", 2, 2, func() *summapb.FieldValue { return Text(w.One([]string{"de", "ru", "en", "en,ru", "xx", ""})) })
 	for _, f := range []string{"none", "token", "ord", "pos", "lex"} {
-		several(f, 4, 3, func() *summapb.FieldValue { return textValue(w.words(7)) })
+		several(f, 4, 3, func() *summapb.FieldValue { return Text(w.words(7)) })
 	}
 	for _, f := range []string{"tag", "column", "kept"} {
-		several(f, 3, 3, func() *summapb.FieldValue { return textValue(w.words(1)) })
+		several(f, 3, 3, func() *summapb.FieldValue { return Text(w.words(1)) })
 	}
 	for _, f := range chunkedFields {
 		several(f, 4, 5, func() *summapb.FieldValue {
 			if w.IntN(40) == 0 {
-				return textValue(w.words(300))
+				return Text(w.words(300))
 			}
-			return textValue(w.words(9))
+			return Text(w.words(9))
 		})
 	}
 	for _, f := range []string{"u", "us", "slow"} {
@@ -187,161 +184,12 @@ func (w world) document(key string) []*summapb.FieldEntry {
 	return out
 }
 
-func textValue(s string) *summapb.FieldValue {
+// Text is a value of text.
+func Text(s string) *summapb.FieldValue {
 	return &summapb.FieldValue{Value: &summapb.FieldValue_Text{Text: s}}
 }
 
-// store is a shard with the documents that should be in it.
-type store struct {
-	t    testing.TB
-	s    *shard.Shard
-	sch  *schema.Schema
-	conv *summa.Documents
-	memo *summaquery.Cache
-	live map[string][]*summapb.FieldEntry
-}
-
-func newStore(t testing.TB, sdl string) *store {
-	t.Helper()
-	sch, err := summa.ParseSchema(sdl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := shard.Open(t.Context(), shard.Config{Dir: "d", FS: memfs.New(nil), Schema: sch, NoBackground: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return &store{t, s, sch, summa.NewDocuments(sch, jsondoc.Limits{}), &summaquery.Cache{}, map[string][]*summapb.FieldEntry{}}
-}
-
-func (s *store) apply(ops ...shard.Op) {
-	s.t.Helper()
-	if len(ops) == 0 {
-		return
-	}
-	if _, err := s.s.Apply(s.t.Context(), ops); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func (s *store) put(key string, fields []*summapb.FieldEntry) shard.Op {
-	s.t.Helper()
-	doc, _, err := s.conv.Convert(fields)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.live[key] = fields
-	return shard.Op{Doc: doc}
-}
-
-func (s *store) drop(key string) shard.Op {
-	delete(s.live, key)
-	return shard.Op{Delete: true, Key: key}
-}
-
-func (s *store) flush() {
-	s.t.Helper()
-	if err := s.s.Flush(s.t.Context()); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func (s *store) merge(n int) {
-	s.t.Helper()
-	if err := s.s.Merge(s.t.Context(), n); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// index is what a search of the store sees, with an oracle for it.
-func (s *store) index() (*summaquery.Index, *oracle) {
-	s.t.Helper()
-	sn := s.s.Snapshot()
-	s.t.Cleanup(sn.Release)
-	an, err := exec.NewAnalyzers(sn.Schema())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	ix := &summaquery.Index{Schema: sn.Schema(), Analyzers: an, Leaves: sn.Leaves(), Cache: s.memo}
-	for i := range ix.Leaves {
-		ix.Segments = append(ix.Segments, fmt.Sprintf("%032x", i+1))
-	}
-	o := newOracle(sn.Schema(), an)
-	for key, fields := range s.live {
-		leaf, doc, ok := sn.Find(key)
-		if !ok {
-			s.t.Fatalf("document %s is lost", key)
-		}
-		o.add(key, leaf, doc, fields)
-	}
-	if sn.Docs() != uint64(len(s.live)) {
-		s.t.Fatalf("%d documents, want %d", sn.Docs(), len(s.live))
-	}
-	o.ready()
-	return ix, o
-}
-
-// fill makes n documents by chance, spread over leaves by flushes, merges, deletes and replacements.
-func (s *store) fill(w world, n int) {
-	s.t.Helper()
-	keys := slices.Sorted(maps.Keys(s.live))
-	for len(s.live) < n {
-		var ops []shard.Op
-		for range 1 + w.IntN(1+n/4) {
-			key := fmt.Sprintf("k%03d", w.IntN(3*n))
-			if len(keys) > 0 && w.IntN(5) == 0 {
-				key = keys[w.IntN(len(keys))]
-				if w.IntN(2) == 0 {
-					ops = append(ops, s.drop(key))
-					continue
-				}
-			}
-			keys = append(keys, key)
-			ops = append(ops, s.put(key, w.document(key)))
-		}
-		s.apply(ops...)
-		switch w.IntN(5) {
-		case 0, 1:
-			s.flush()
-		case 2:
-			if w.IntN(3) == 0 {
-				s.merge(1 + w.IntN(3))
-			}
-		}
-	}
-	for range 1 + n/10 { // dead documents in segments
-		s.apply(s.drop(keys[w.IntN(len(keys))]))
-	}
-}
-
-// copyOf makes another store with the same live documents, in another layout: all in memory, or each few of them a segment.
-func (s *store) copyOf(w world, sdl string, each int) *store {
-	s.t.Helper()
-	c := newStore(s.t, sdl)
-	keys := make([]string, 0, len(s.live))
-	for k := range s.live {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	w.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-	for i, k := range keys {
-		if w.IntN(8) == 0 {
-			c.apply(c.put(k, w.document(k))) // to be replaced
-		}
-		c.apply(c.put(k, s.live[k]))
-		if each > 0 && i%each == each-1 {
-			c.flush()
-		}
-	}
-	return c
-}
-
-func (w world) queryText(most int) string {
+func (w World) queryText(most int) string {
 	s := w.words(most)
 	if w.IntN(12) == 0 {
 		s = string([]rune(w.word())[:2]) + "*"
@@ -349,19 +197,19 @@ func (w world) queryText(most int) string {
 	return s
 }
 
-func (w world) textField() string {
+func (w World) textField() string {
 	if w.IntN(2) == 0 {
-		return w.one(chunkedFields)
+		return w.One(chunkedFields)
 	}
-	return w.one(plainFields)
+	return w.One(plainFields)
 }
 
 func ptr[T any](v T) *T { return &v }
 
-func (w world) rangeQuery() *summapb.RangeQuery {
-	q := &summapb.RangeQuery{Field: w.one(numberFields)}
+func (w World) rangeQuery() *summapb.RangeQuery {
+	q := &summapb.RangeQuery{Field: w.One(numberFields)}
 	if w.IntN(8) == 0 {
-		q.Field = w.one([]string{"tag", "column", "ord", "chunkfast"})
+		q.Field = w.One([]string{"tag", "column", "ord", "chunkfast"})
 		return q
 	}
 	kind := strings.Index("uif", q.Field[:1])
@@ -398,14 +246,14 @@ func (w world) rangeQuery() *summapb.RangeQuery {
 	return q
 }
 
-func (w world) combiner() (c summapb.MultiValueCombiner, temperature float32, topK uint32, decay float32) {
+func (w World) combiner() (c summapb.MultiValueCombiner, temperature float32, topK uint32, decay float32) {
 	return summapb.MultiValueCombiner(w.IntN(7)), []float32{0, 0, 0.5, 3, -1}[w.IntN(5)], uint32(w.IntN(4)), []float32{0, 0.5, 1}[w.IntN(3)]
 }
 
-func (w world) hint() string { return w.one([]string{"", "", "ru", "de,en", "zz"}) }
+func (w World) hint() string { return w.One([]string{"", "", "ru", "de,en", "zz"}) }
 
 // leafQuery is one that has no others within.
-func (w world) leafQuery() *summapb.Query {
+func (w World) leafQuery() *summapb.Query {
 	switch w.IntN(14) {
 	case 0, 1, 2:
 		q := &summapb.TermQuery{Field: w.textField(), Term: w.word(), TokenizerHint: w.hint()}
@@ -413,13 +261,13 @@ func (w world) leafQuery() *summapb.Query {
 		case 0:
 			q.Term = w.words(3) + " sea"
 		case 1:
-			q.Field = w.one([]string{"column", "kept"})
+			q.Field = w.One([]string{"column", "kept"})
 		}
 		return &summapb.Query{Query: &summapb.Query_Term{Term: q}}
 	case 3, 4, 5:
 		q := &summapb.MatchQuery{Field: w.textField(), Text: w.queryText(6), TokenizerHint: w.hint()}
 		if strings.HasSuffix(q.Text, "*") {
-			q.Field = w.one(plainFields)
+			q.Field = w.One(plainFields)
 		}
 		if w.IntN(3) == 0 {
 			q.MaxTerms = uint32(1 + w.IntN(3))
@@ -433,13 +281,13 @@ func (w world) leafQuery() *summapb.Query {
 		}
 		return &summapb.Query{Query: &summapb.Query_Match{Match: q}}
 	case 6, 7:
-		q := &summapb.PhraseQuery{Field: w.one([]string{"token", "pos", "chunk", "chunkfast", "lex", "lexchunk"}), TokenizerHint: w.hint(), Text: w.words(3), Slop: uint32(max(0, w.IntN(6)-2))}
+		q := &summapb.PhraseQuery{Field: w.One([]string{"token", "pos", "chunk", "chunkfast", "lex", "lexchunk"}), TokenizerHint: w.hint(), Text: w.words(3), Slop: uint32(max(0, w.IntN(6)-2))}
 		if w.IntN(10) == 0 {
 			q.Slop = math.MaxUint32
 		}
 		return &summapb.Query{Query: &summapb.Query_Phrase{Phrase: q}}
 	case 8:
-		return &summapb.Query{Query: &summapb.Query_Prefix{Prefix: &summapb.PrefixQuery{Field: w.one(plainFields), Prefix: w.one([]string{"c", "car", "ru", "LAM", "s", "zz", "ü"})}}}
+		return &summapb.Query{Query: &summapb.Query_Prefix{Prefix: &summapb.PrefixQuery{Field: w.One(plainFields), Prefix: w.One([]string{"c", "car", "ru", "LAM", "s", "zz", "ü"})}}}
 	case 9, 10:
 		return &summapb.Query{Query: &summapb.Query_Range{Range: w.rangeQuery()}}
 	case 11:
@@ -450,11 +298,11 @@ func (w world) leafQuery() *summapb.Query {
 	return w.vectorQuery()
 }
 
-func (w world) vectorQuery() *summapb.Query {
+func (w World) vectorQuery() *summapb.Query {
 	c, t, k, d := w.combiner()
 	switch w.IntN(3) {
 	case 0:
-		q := &summapb.DenseVectorQuery{Field: w.one(denseFields), Combiner: c, CombinerTemperature: t, CombinerTopK: k, CombinerDecay: d}
+		q := &summapb.DenseVectorQuery{Field: w.One(denseFields), Combiner: c, CombinerTemperature: t, CombinerTopK: k, CombinerDecay: d}
 		q.Vector = w.vector(map[string]int{"dense": 4, "denses": 12}[q.Field])
 		if w.IntN(10) == 0 {
 			clear(q.Vector)
@@ -479,7 +327,7 @@ func (w world) vectorQuery() *summapb.Query {
 	return &summapb.Query{Query: &summapb.Query_SparseVector{SparseVector: q}}
 }
 
-func (w world) query(depth int) *summapb.Query {
+func (w World) query(depth int) *summapb.Query {
 	switch n := w.IntN(10); {
 	case depth == 0 || n < 5:
 		return w.leafQuery()
@@ -512,7 +360,7 @@ func (w world) query(depth int) *summapb.Query {
 		}
 	}
 	if w.IntN(40) == 0 { // more clauses than take part
-		f := w.one([]string{"none", "chunk"})
+		f := w.One([]string{"none", "chunk"})
 		for range 70 {
 			b.Should = append(b.Should, &summapb.Query{Query: &summapb.Query_Term{Term: &summapb.TermQuery{Field: f, Term: w.word()}}})
 		}
@@ -520,8 +368,8 @@ func (w world) query(depth int) *summapb.Query {
 	return &summapb.Query{Query: &summapb.Query_Boolean{Boolean: b}}
 }
 
-// request makes one by chance; all asks for every document.
-func (w world) request(docs int, all bool) *summapb.SearchRequest {
+// Request makes one by chance, of an index of so many documents; all asks for every document.
+func (w World) Request(docs int, all bool) *summapb.SearchRequest {
 	req := &summapb.SearchRequest{IndexName: "o", Limit: uint32(1 + w.IntN(docs/2+1)), Offset: uint32(w.IntN(2) * w.IntN(6))}
 	if all {
 		req.Limit, req.Offset = uint32(4*docs+10), 0
@@ -535,12 +383,7 @@ func (w world) request(docs int, all bool) *summapb.SearchRequest {
 		if all {
 			f.Method = 1
 		}
-		for range 1 + w.IntN(3) {
-			f.Queries = append(f.Queries, &summapb.WeightedQuery{Query: w.query(1), Weight: []float32{0, 1, 0.3, 2}[w.IntN(4)]})
-		}
-		for range max(0, w.IntN(4)-1) {
-			f.Filters = append(f.Filters, w.query(1))
-		}
+		w.branches(f)
 		req.Query = &summapb.Query{Query: &summapb.Query_Fusion{Fusion: f}}
 	} else {
 		req.Query = w.query(2 + w.IntN(2))
@@ -564,8 +407,32 @@ func (w world) request(docs int, all bool) *summapb.SearchRequest {
 	return req
 }
 
+// branches gives a fusion its branches and filters.
+func (w World) branches(f *summapb.FusionQuery) {
+	for range 1 + w.IntN(3) {
+		f.Queries = append(f.Queries, &summapb.WeightedQuery{Query: w.query(1), Weight: []float32{0, 1, 0.3, 2}[w.IntN(4)]})
+	}
+	for range max(0, w.IntN(4)-1) {
+		f.Filters = append(f.Filters, w.query(1))
+	}
+}
+
+// Nominations makes a request for what each branch of a fusion nominates, which Request makes none of. Some have room for too few.
+func (w World) Nominations(docs int) *summapb.SearchRequest {
+	f := &summapb.FusionQuery{Method: summapb.FusionMethod_FUSION_CANDIDATES, Combiner: summapb.MultiValueCombiner(w.IntN(5))}
+	w.branches(f)
+	req := &summapb.SearchRequest{IndexName: "o", Limit: uint32(1 + w.IntN(2*docs)), Query: &summapb.Query{Query: &summapb.Query_Fusion{Fusion: f}}}
+	if w.IntN(2) == 0 {
+		f.CandidateDepth = 1 + uint32(w.IntN(int(req.Limit)))
+	}
+	if w.IntN(4) == 0 {
+		req.TextStats = w.textStats()
+	}
+	return req
+}
+
 // textStats are statistics of an index that is larger.
-func (w world) textStats() *summapb.TextStats {
+func (w World) textStats() *summapb.TextStats {
 	st := &summapb.TextStats{TotalDocs: uint64(w.IntN(1000))}
 	for _, f := range append(slices.Clone(plainFields), chunkedFields...) {
 		if w.IntN(3) == 0 {
