@@ -23,7 +23,7 @@ func python(t *testing.T) string {
 	}
 	base, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skipf("there is no Python: %v", err)
+		t.Fatalf("there is no Python: %v", err)
 	}
 	dir := t.TempDir()
 	run(t, base, "-m", "venv", dir)
