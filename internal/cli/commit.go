@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 
 	"github.com/weft-search/weft/internal/client"
 )
@@ -23,6 +24,9 @@ func (*commitCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 	}
 	defer c.CloseIdle()
 	done, err := c.Commit(ctx, glob.Index)
+	if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == "not_found" {
+		return errors.New("the server has no commits: a cluster shows writes at once")
+	}
 	if err != nil {
 		return explain(c, err)
 	}
