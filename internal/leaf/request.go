@@ -245,6 +245,9 @@ type IndexRequest struct {
 	Index string
 	View
 	Body []byte // a JSON object
+	// Existing says that the index has to be there: no write makes it, and where it is not there the error is api.IndexNotFound, before any
+	// effect. A coordinator sets it: a member that lost its disk must not make a declared index anew, with fields of its own.
+	Existing bool
 }
 
 // IndexReply is what POST /index returns.
@@ -269,6 +272,8 @@ type BulkRequest struct {
 	// one whose node ended between making its last documents durable and writing down the key: its documents are then put once more.
 	// A load without any line is remembered, too, where the index is there.
 	Key string
+	// Existing is that of IndexRequest. It is checked before anything is read, and also for a load without any line.
+	Existing bool
 }
 
 // BulkReply is what POST /index/bulk returns.

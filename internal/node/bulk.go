@@ -40,7 +40,7 @@ func (n *Node) bulk(c *front.Call) *api.Problem {
 		return n.problem(c.Context(), err)
 	}
 	defer func() { c.Leave(place) }()
-	load, prob := n.load(c.Context(), name, key, c.Start(), true, func(ctx context.Context) (io.Reader, func()) { return c.Timed(ctx) })
+	load, prob := n.load(c.Context(), loading{name: name, key: key, start: c.Start(), whole: true}, func(ctx context.Context) (io.Reader, func()) { return c.Timed(ctx) })
 	if prob != nil {
 		return prob
 	}
@@ -62,10 +62,20 @@ func (n *Node) bulk(c *front.Call) *api.Problem {
 	return c.JSON(status, load.reply.AppendJSON(nil, load.repeated))
 }
 
+// loading says what is loaded.
+type loading struct {
+	name     string // of the index
+	key      string // of the load; empty: it has none
+	start    time.Time
+	whole    bool // see bulkLoad
+	existing bool // the index has to be there
+}
+
 // load runs a load that has its place. open gives the stream, whose reads have to fail when their context ends, and what is to be
-// called when it is not read any more. For whole see bulkLoad. A load with a key, empty for none, that the index remembers is not read
-// at all: what comes back is what came of the first.
-func (n *Node) load(ctx context.Context, name, key string, start time.Time, whole bool, open func(ctx context.Context) (io.Reader, func())) (*bulkLoad, *api.Problem) {
+// called when it is not read any more. A load with a key that the index remembers is not read at all: what comes back is what came of
+// the first.
+func (n *Node) load(ctx context.Context, what loading, open func(ctx context.Context) (io.Reader, func())) (*bulkLoad, *api.Problem) {
+	name, key := what.name, what.key
 	if key != "" {
 		end, prob := n.underWay.begin(name, key)
 		if prob != nil {
@@ -91,7 +101,7 @@ func (n *Node) load(ctx context.Context, name, key string, start time.Time, whol
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	unhook := func() bool { return true }
-	w := &writer{node: n, name: name, took: func(l lease) {
+	w := &writer{node: n, name: name, existing: what.existing, took: func(l lease) {
 		// A deleted index ends the stream at once, also while it waits for its sender.
 		unhook = context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
 	}}
@@ -102,7 +112,7 @@ func (n *Node) load(ctx context.Context, name, key string, start time.Time, whol
 	}
 	src, stop := open(ctx)
 	defer stop()
-	load := &bulkLoad{node: n, writer: w, start: start, whole: whole, lines: front.NewLineReader(src, int(n.cfg.Limits.DocumentBytes)), ids: front.NewIDSet(n.cfg.Limits.BulkIDs)}
+	load := &bulkLoad{node: n, writer: w, start: what.start, whole: what.whole, lines: front.NewLineReader(src, int(n.cfg.Limits.DocumentBytes)), ids: front.NewIDSet(n.cfg.Limits.BulkIDs)}
 	load.run(ctx)
 	load.finish()
 	if key != "" && load.definite() && w.has {

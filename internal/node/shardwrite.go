@@ -69,7 +69,7 @@ func (l *shardLeaf) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.In
 		defer leave()
 		serve.Begun(c.ctx)
 		c.watch.Lap(bound.StageQueue)
-		reply, after, prob := n.writeDocument(c.ctx, c.name, req.Body)
+		reply, after, prob := n.writeDocument(c.ctx, c.name, req.Body, req.Existing)
 		if prob != nil {
 			return nil, prob
 		}
@@ -92,7 +92,7 @@ func (l *shardLeaf) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Rea
 			return nil, err
 		}
 		c.watch.Lap(bound.StageQueue)
-		load, prob := c.node.load(c.ctx, c.name, req.Key, c.watch.Began, false, func(ctx context.Context) (io.Reader, func()) { return &boundReader{ctx, body}, func() {} })
+		load, prob := c.node.load(c.ctx, loading{name: c.name, key: req.Key, start: c.watch.Began, existing: req.Existing}, func(ctx context.Context) (io.Reader, func()) { return &boundReader{ctx, body}, func() {} })
 		if prob != nil {
 			return nil, prob
 		}

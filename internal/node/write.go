@@ -45,7 +45,7 @@ func (n *Node) putDocument(c *front.Call) *api.Problem {
 		return n.problem(c.Context(), err)
 	}
 	defer leave()
-	reply, _, prob := n.writeDocument(c.Context(), name, body)
+	reply, _, prob := n.writeDocument(c.Context(), name, body, false)
 	if prob != nil {
 		return prob
 	}
@@ -69,9 +69,9 @@ func (n *Node) enterWrite(ctx context.Context, bytes int) (leave func(), err err
 	}, nil
 }
 
-// writeDocument writes one document to the named index, which it makes if it is not there. after is the index with the document.
-func (n *Node) writeDocument(ctx context.Context, name string, body []byte) (reply *leaf.IndexReply, after leaf.Snapshot, prob *api.Problem) {
-	w := &writer{node: n, name: name}
+// writeDocument writes one document to the named index, which it makes if it is not there, unless it has to be. after is the index with the document.
+func (n *Node) writeDocument(ctx context.Context, name string, body []byte, existing bool) (reply *leaf.IndexReply, after leaf.Snapshot, prob *api.Problem) {
+	w := &writer{node: n, name: name, existing: existing}
 	defer w.release()
 	if err := w.find(ctx); err != nil {
 		return nil, after, n.problem(ctx, err)
@@ -240,8 +240,9 @@ func (b *batch) reset() {
 // commit. A commit first adds those fields, then applies. When another writer added other fields meanwhile, the numbers of the
 // fields differ and the documents are typed again.
 type writer struct {
-	node *Node
-	name string
+	node     *Node
+	name     string
+	existing bool // the index has to be there
 
 	took     func(lease) // called when the index is there; may be nil
 	lease    lease       // empty until then
@@ -253,14 +254,14 @@ type writer struct {
 	fresh    bool                // see leaf.IndexReply, of the last operation
 }
 
-// find takes the index if it is there; else documents are typed as for an index that infers its fields.
+// find takes the index if it is there; else documents are typed as for an index that infers its fields, unless the index has to be there.
 func (w *writer) find(ctx context.Context) error {
 	l, err := w.node.catalog.use(ctx, w.name)
 	switch {
 	case err == nil:
 		w.hold(l)
 		w.working = l.eng.Schema()
-	case errors.Is(err, errNoIndex):
+	case errors.Is(err, errNoIndex) && !w.existing:
 		if w.working, err = dynamicSchema(w.name); err != nil {
 			return err
 		}

@@ -4096,6 +4096,7 @@ type IndexRequest struct {
 	Index         string                 `protobuf:"bytes,1,opt,name=index,proto3" json:"index,omitempty"`
 	Body          []byte                 `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"` // one JSON object
 	View          *View                  `protobuf:"bytes,3,opt,name=view,proto3" json:"view,omitempty"`
+	Existing      bool                   `protobuf:"varint,4,opt,name=existing,proto3" json:"existing,omitempty"` // the index has to be there: no write makes it, and where it is not there the error is index_not_found
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4149,6 +4150,13 @@ func (x *IndexRequest) GetView() *View {
 		return x.View
 	}
 	return nil
+}
+
+func (x *IndexRequest) GetExisting() bool {
+	if x != nil {
+		return x.Existing
+	}
+	return false
 }
 
 type IndexReply struct {
@@ -4366,6 +4374,7 @@ type BulkRequest struct {
 	// Key, of the first message, names the load, with at most 128 bytes; empty: it has no name. A load with a key that the index has taken
 	// before is not applied again; one whose key is under way is refused with load_under_way.
 	Key           []byte `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
+	Existing      bool   `protobuf:"varint,6,opt,name=existing,proto3" json:"existing,omitempty"` // of the first message: as in IndexRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4433,6 +4442,13 @@ func (x *BulkRequest) GetKey() []byte {
 		return x.Key
 	}
 	return nil
+}
+
+func (x *BulkRequest) GetExisting() bool {
+	if x != nil {
+		return x.Existing
+	}
+	return false
 }
 
 type BulkReply struct {
@@ -6899,11 +6915,12 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x04view\x18\x03 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\"T\n" +
 	"\x0fDeleteManyReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x18\n" +
-	"\adeleted\x18\x02 \x01(\x04R\adeleted\"a\n" +
+	"\adeleted\x18\x02 \x01(\x04R\adeleted\"}\n" +
 	"\fIndexRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x12\n" +
 	"\x04body\x18\x02 \x01(\fR\x04body\x12'\n" +
-	"\x04view\x18\x03 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\"\xd7\x01\n" +
+	"\x04view\x18\x03 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12\x1a\n" +
+	"\bexisting\x18\x04 \x01(\bR\bexisting\"\xd7\x01\n" +
 	"\n" +
 	"IndexReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x0e\n" +
@@ -6919,13 +6936,14 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\rInferredField\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x12\n" +
-	"\x04from\x18\x03 \x01(\tR\x04from\"\x8a\x01\n" +
+	"\x04from\x18\x03 \x01(\tR\x04from\"\xa6\x01\n" +
 	"\vBulkRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x16\n" +
 	"\x06broken\x18\x03 \x01(\bR\x06broken\x12'\n" +
 	"\x04view\x18\x04 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12\x10\n" +
-	"\x03key\x18\x05 \x01(\fR\x03key\"\xe8\x03\n" +
+	"\x03key\x18\x05 \x01(\fR\x03key\x12\x1a\n" +
+	"\bexisting\x18\x06 \x01(\bR\bexisting\"\xe8\x03\n" +
 	"\tBulkReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x0e\n" +
 	"\x02ok\x18\x02 \x01(\bR\x02ok\x12\x18\n" +

@@ -84,6 +84,9 @@ func (w *Writer) Load(caller context.Context, req *leaf.BulkRequest, body io.Rea
 	if err != nil {
 		return nil, err
 	}
+	if ty.absent && req.Existing {
+		return nil, noIndex(name)
+	}
 	l.follow(ty)
 	l.run(ctx)
 	if l.key != "" && !l.whole && len(l.numbers) == 0 && l.broken == nil && l.stopped == nil {
@@ -763,8 +766,11 @@ func (l *load) nobody(ctx context.Context, groups []*members.Group, list []got[l
 		}
 	}
 	err := verdict(ctx, "Bulk", list)
-	if c.maybe {
+	switch {
+	case c.maybe:
 		err = uncertain(err)
+	case hasCode(err, api.IndexNotFound):
+		err = api.NewProblem(api.IndexDeleted, fmt.Sprintf("index %q was deleted while documents were loaded into it", api.Clip(l.ix.name))).On(front.IndexParam)
 	}
 	l.lose(c, asProblem(ctx, err))
 	var a account
@@ -829,10 +835,7 @@ func (l *load) isHung(addr string) bool {
 func (l *load) sendOnce(ctx context.Context, st *members.State, t target, c *chunk, key string) (*leaf.BulkReply, error) {
 	cctx, cancel := within(ctx, l.w.o.Limits.ChunkTimeout)
 	defer cancel()
-	if err := l.ix.ready(cctx, st, t, c.ty); err != nil {
-		return nil, err
-	}
-	reply, err := t.Leaf.Bulk(cctx, &leaf.BulkRequest{Index: l.ix.name, View: leaf.View{Epoch: st.Epoch()}, Key: key}, bytes.NewReader(c.raws))
+	reply, err := l.bulkAt(cctx, st, t, c.ty, key, c.raws)
 	if err != nil {
 		if cctx.Err() != nil && ctx.Err() == nil {
 			l.mu.Lock()
@@ -851,6 +854,13 @@ func (l *load) sendOnce(ctx context.Context, st *members.State, t target, c *chu
 		l.ix.forget(t.Addr)
 	}
 	return reply, nil
+}
+
+// bulkAt gives a member lines.
+func (l *load) bulkAt(ctx context.Context, st *members.State, t target, ty *typing, key string, lines []byte) (*leaf.BulkReply, error) {
+	return writeAt(ctx, l.ix, st, t, ty, func() (*leaf.BulkReply, error) {
+		return t.Leaf.Bulk(ctx, &leaf.BulkRequest{Index: l.ix.name, View: leaf.View{Epoch: st.Epoch()}, Key: key, Existing: true}, bytes.NewReader(lines))
+	})
 }
 
 // tallied is what became of the documents of a chunk, by the replies of the members that have answered.

@@ -120,10 +120,7 @@ func (l *load) sentBefore(ctx context.Context, st *members.State, to []target, c
 		g.reply, g.err = l.sendTo(ctx, to[i], func() (*leaf.BulkReply, error) {
 			cctx, cancel := within(ctx, l.w.o.Limits.ChunkTimeout)
 			defer cancel()
-			if err := l.ix.ready(cctx, st, to[i], c.ty); err != nil {
-				return nil, err
-			}
-			return to[i].Leaf.Bulk(cctx, &leaf.BulkRequest{Index: l.ix.name, View: leaf.View{Epoch: st.Epoch()}, Key: key}, strings.NewReader(noDocument))
+			return l.bulkAt(cctx, st, to[i], c.ty, key, []byte(noDocument))
 		})
 	})
 	took := 0
@@ -180,10 +177,7 @@ func (l *load) tell(ctx context.Context, st *members.State, ty *typing, key stri
 	giveUp := time.Now().Add(l.w.o.Limits.BulkStall)
 	for {
 		list, err := fan(ctx, l.w, to, l.w.o.Limits.ChunkTimeout, func(ctx context.Context, t target) (*leaf.BulkReply, error) {
-			if err := l.ix.ready(ctx, st, t, ty); err != nil {
-				return nil, err
-			}
-			return t.Leaf.Bulk(ctx, &leaf.BulkRequest{Index: l.ix.name, View: leaf.View{Epoch: st.Epoch()}, Key: key}, strings.NewReader(body))
+			return l.bulkAt(ctx, st, t, ty, key, []byte(body))
 		})
 		if err != nil {
 			return false, err

@@ -39,18 +39,21 @@ func (w *Writer) Index(caller context.Context, req *leaf.IndexRequest) (*leaf.In
 		}
 		defer place.Release()
 	}
-	one := &writing{w: w, ix: w.schemas.of(w, name), body: req.Body, watch: newStopwatch()}
+	one := &writing{w: w, ix: w.schemas.of(w, name), body: req.Body, existing: req.Existing, watch: newStopwatch()}
 	return byState(ctx, w, func(st *members.State) (*leaf.IndexReply, error) { return one.run(ctx, st) })
 }
 
 // writing is the write of one document.
 type writing struct {
-	w     *Writer
-	ix    *index
-	body  []byte
-	watch *stopwatch
+	w    *Writer
+	ix   *index
+	body []byte
+	// existing says that the index has to be there.
+	existing bool
+	watch    *stopwatch
 
 	fresh    bool // the schema was asked for since the write began
+	remade   int  // how often the index was deleted under it
 	ty       *typing
 	key      string
 	inferred []api.InferredField
@@ -80,7 +83,13 @@ func (d *writing) run(ctx context.Context, st *members.State) (*leaf.IndexReply,
 			}
 		}
 		err = verdict(ctx, "Index", list)
-		if p, ok := errors.AsType[*api.Problem](err); !ok || !fault(p) || d.fresh {
+		p, ok := errors.AsType[*api.Problem](err)
+		if !ok || !fault(p) {
+			return nil, err
+		}
+		if p.Code == api.IndexNotFound && d.remade < retypeAttempts {
+			d.remade++ // it was deleted, and this write makes it anew
+		} else if d.fresh {
 			return nil, err
 		}
 		// The members refuse what the schema takes: it is not theirs any more.
@@ -95,10 +104,9 @@ func (d *writing) run(ctx context.Context, st *members.State) (*leaf.IndexReply,
 
 // put writes the document at one member.
 func (d *writing) put(ctx context.Context, st *members.State, t target) (*leaf.IndexReply, error) {
-	if err := d.ix.ready(ctx, st, t, d.ty); err != nil {
-		return nil, err
-	}
-	reply, err := t.Leaf.Index(ctx, &leaf.IndexRequest{Index: d.ix.name, View: leaf.View{Epoch: st.Epoch()}, Body: d.body})
+	reply, err := writeAt(ctx, d.ix, st, t, d.ty, func() (*leaf.IndexReply, error) {
+		return t.Leaf.Index(ctx, &leaf.IndexRequest{Index: d.ix.name, View: leaf.View{Epoch: st.Epoch()}, Body: d.body, Existing: true})
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -204,6 +212,15 @@ func (d *writing) take(ctx context.Context, st *members.State) error {
 			return prob
 		}
 		d.key = doc.Key
+		if d.existing && d.ty.absent {
+			if d.fresh {
+				return noIndex(d.ix.name)
+			}
+			if err := d.refresh(ctx, st); err != nil {
+				return err
+			}
+			continue
+		}
 		if len(found) == 0 && !d.ty.absent {
 			return nil
 		}

@@ -151,6 +151,14 @@ func (h *held) typed(body []byte) (key, source string, inferred []api.InferredFi
 	return doc.Key, string(doc.Source), api.AddInferred(nil, found), nil
 }
 
+// written is the index for a write, which makes it unless it has to be there.
+func (m *model) written(name string, existing bool) (*held, *api.Problem) {
+	if m.indexes[name] == nil && existing {
+		return nil, noIndex(name)
+	}
+	return m.made(name), nil
+}
+
 func (m *model) made(name string) *held {
 	h := m.indexes[name]
 	if h == nil {
@@ -216,7 +224,10 @@ func (m *model) DropIndex(ctx context.Context, req *leaf.DropIndexRequest) (*lea
 
 func (m *model) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.IndexReply, error) {
 	return do(ctx, m, "Index", req.Epoch, true, func() (*leaf.IndexReply, error) {
-		h := m.made(req.Index)
+		h, prob := m.written(req.Index, req.Existing)
+		if prob != nil {
+			return nil, prob
+		}
 		key, source, inferred, prob := h.typed(req.Body)
 		if prob != nil {
 			prob.Line = 1
@@ -255,7 +266,10 @@ func (m *model) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Reader)
 		return nil, err
 	}
 	return do(ctx, m, "Bulk", req.Epoch, true, func() (*leaf.BulkReply, error) {
-		h := m.made(req.Index)
+		h, prob := m.written(req.Index, req.Existing)
+		if prob != nil {
+			return nil, prob
+		}
 		if r, ok := h.loads[req.Key]; ok && req.Key != "" {
 			return &leaf.BulkReply{BulkReply: r, Repeated: true}, nil
 		}

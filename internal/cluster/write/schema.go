@@ -437,10 +437,21 @@ func (ix *index) has(addr string, ty *typing) bool {
 	return ok && g.version >= ty.version && g.faults == faults
 }
 
-// ready gives a member the schema unless it has it for certain. An error has had no effect on documents.
+// gone tells whether the index of a typing was found to be deleted since: no member is to be given it again.
+func (ix *index) gone(ty *typing) bool {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	return ix.cur != nil && ix.cur.absent && ix.cur.version > ty.version
+}
+
+// ready gives a member the schema unless it has it for certain. An error has had no effect on documents: api.IndexNotFound if the index was
+// found to be deleted.
 func (ix *index) ready(ctx context.Context, st *members.State, t target, ty *typing) error {
 	if ix.has(t.Addr, ty) {
 		return nil
+	}
+	if ix.gone(ty) {
+		return noIndex(ix.name)
 	}
 	_, err := ix.give(ctx, st, t, ty)
 	if hasCode(err, api.SchemaConflict) {
@@ -455,6 +466,34 @@ func (ix *index) ready(ctx context.Context, st *members.State, t target, ty *typ
 		return &leaf.TransportError{Address: t.Addr, Call: "PutIndex", Cause: p}
 	}
 	return err
+}
+
+// writeAt makes a write at a member that has the schema. One that was taken for having it, and says that it has no such index, has lost its
+// disk since, or the index was deleted: which of the two others say. Where any has the index it is given its schema, and written to once more.
+func writeAt[R any](ctx context.Context, ix *index, st *members.State, t target, ty *typing, call func() (*R, error)) (*R, error) {
+	if err := ix.ready(ctx, st, t, ty); err != nil {
+		return nil, err
+	}
+	reply, err := call()
+	if !hasCode(err, api.IndexNotFound) {
+		return reply, err
+	}
+	ix.forget(t.Addr)
+	now, failed := ix.current(ctx, st, time.Now(), true)
+	if failed != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		return nil, &leaf.TransportError{Address: t.Addr, Call: "Info", Cause: failed}
+	}
+	if now.absent {
+		return nil, err
+	}
+	ix.w.log.Warn("a member lost an index that it had; it is given the schema anew", "index", ix.name, "member", t.Addr)
+	if err := ix.ready(ctx, st, t, now); err != nil {
+		return nil, err
+	}
+	return call()
 }
 
 // give gives a member the schema.

@@ -40,6 +40,9 @@ type settling struct {
 	began bool
 }
 
+// errNoIndexHere is the failure of a member that lacks the index while others have it.
+var errNoIndexHere = errors.New("the member does not have the index any more")
+
 // oddity is a member that is not equal to the first, or is not known to be.
 type oddity struct {
 	target
@@ -159,7 +162,7 @@ func (s *settling) strange(t target, ids []string, err error) {
 // fails twice, which is noted. whole tells whether all that are left have answered; sums has no entry for others.
 func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][]leaf.Sum, whole bool, err error) {
 	sums = make([][]leaf.Sum, len(s.to))
-	errs, fences := make([]error, len(s.to)), make([]uint64, len(s.to))
+	errs, fences, none := make([]error, len(s.to)), make([]uint64, len(s.to)), make([]bool, len(s.to))
 	each(len(s.to), func(i int) {
 		cctx, cancel := within(ctx, s.w.o.Limits.CallTimeout)
 		defer cancel()
@@ -173,13 +176,23 @@ func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][
 		case err == nil:
 			sums[i] = reply.Sums
 		case hasCode(err, api.IndexNotFound):
-			sums[i] = make([]leaf.Sum, len(s.pending)) // the index was deleted, and its documents with it
+			none[i] = true
 		default:
 			errs[i] = err
 		}
 	})
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, false, cause
+	}
+	for i := range none {
+		switch {
+		case !none[i]:
+		case i == 0 && slices.Contains(none, false):
+			// The index is being deleted, or the member has lost it. The others are not made equal to that.
+			errs[i] = errNoIndexHere
+		default:
+			sums[i] = make([]leaf.Sum, len(s.pending)) // it was deleted with its documents, or was not there yet
+		}
 	}
 	whole = true
 	s.fences = map[string]uint64{}

@@ -203,7 +203,7 @@ func (b *bulk) send(ctx context.Context, last bool) error {
 	}()
 	if b.stopped == nil && (len(f.docs) > 0 || last && b.frames == 0) {
 		a := asking{call: "Bulk", op: opBulk, index: b.req.Index, write: true}
-		part := &leaf.BulkRequest{Index: b.req.Index, View: b.req.View, Key: b.frameKey(last)}
+		part := &leaf.BulkRequest{Index: b.req.Index, View: b.req.View, Key: b.frameKey(last), Existing: b.req.Existing}
 		r, err := ask(b.client, ctx, a, func(w *writer) { appendBulkRequest(w, part, f.raw) },
 			func(reply []byte) (*leaf.BulkReply, *api.Problem, error) { return readBulkReply(reply, maxBulkErrors) })
 		if err == nil {

@@ -257,6 +257,12 @@ func goldenMemberCalls(t *testing.T) []goldenCall {
 		{"bulk_key_none", opBulk, func(w *writer) {
 			appendBulkRequest(w, &leaf.BulkRequest{Key: "load 2"}, []byte("{\"id\":\"bad\"}\n"))
 		}},
+		{"index_existing", opIndex, func(w *writer) {
+			appendIndexRequest(w, &leaf.IndexRequest{Body: []byte(`{"id":"b/1"}`), Existing: true})
+		}},
+		{"bulk_existing", opBulk, func(w *writer) {
+			appendBulkRequest(w, &leaf.BulkRequest{Key: "load 3", Existing: true}, []byte("{\"id\":\"b/1\"}\n"))
+		}},
 		{"fetch", opFetch, func(w *writer) {
 			appendFetchRequest(w, &leaf.FetchRequest{View: view, IDs: []string{"b/1", "x", "b/2", "nothing"}, Show: show, Query: q, Filters: []query.Node{q}, DefaultFields: []string{"title"}, Stats: stats, KNN: &vector})
 		}},
@@ -648,13 +654,13 @@ func TestMembersAreAskedAndAnswer(t *testing.T) {
 			return req, r, err
 		},
 		"Index": func(t *rapid.T) (any, any, error) {
-			req := &leaf.IndexRequest{View: views.Draw(t, "view"), Body: []byte(anyStr.Draw(t, "body"))}
+			req := &leaf.IndexRequest{View: views.Draw(t, "view"), Body: []byte(anyStr.Draw(t, "body")), Existing: rapid.Bool().Draw(t, "existing")}
 			reply.set(&leaf.IndexReply{Meta: metasBelow.Draw(t, "meta"), WriteReply: api.WriteReply{OK: true, ID: text.Draw(t, "id")}})
 			r, err := c.Index(ctx, req)
 			return req, r, err
 		},
 		"Bulk": func(t *rapid.T) (any, any, error) {
-			req := &leaf.BulkRequest{Index: index.Draw(t, "index"), View: leaf.View{Epoch: epochs.Draw(t, "epoch")}, Key: anyStr.Draw(t, "key")}
+			req := &leaf.BulkRequest{Index: index.Draw(t, "index"), View: leaf.View{Epoch: epochs.Draw(t, "epoch")}, Key: anyStr.Draw(t, "key"), Existing: rapid.Bool().Draw(t, "existing")}
 			indexed := rapid.Uint64Range(0, 1).Draw(t, "indexed")
 			out := &leaf.BulkReply{Meta: metasBelow.Draw(t, "meta"), Repeated: rapid.Bool().Draw(t, "repeated"), BulkReply: api.BulkReply{Indexed: indexed, Failed: 1 - indexed, OK: indexed == 1}}
 			reply.set(out)

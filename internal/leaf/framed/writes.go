@@ -19,12 +19,13 @@ const (
 
 const (
 	keyMember      = "key"
+	existingMember = "existing"
 	repeatedMember = "repeated"
 )
 
 var (
-	indexMembers  = viewed("body")
-	bulkMembers   = []string{"body", epochMember, keyMember}
+	indexMembers  = viewed("body", existingMember)
+	bulkMembers   = []string{"body", epochMember, keyMember, existingMember}
 	deleteMembers = viewed("id")
 )
 
@@ -41,6 +42,7 @@ func appendBody(w *writer, body []byte) {
 // appendIndexRequest writes a write of one document.
 func appendIndexRequest(w *writer, r *leaf.IndexRequest) {
 	w.view(&r.View)
+	w.yes(existingMember, r.Existing)
 	appendBody(w, r.Body)
 }
 
@@ -49,6 +51,7 @@ func readIndexRequest(m *message) *leaf.IndexRequest {
 	m.need("body")
 	r := &leaf.IndexRequest{Index: m.index}
 	m.view(&r.View)
+	r.Existing = m.yes(existingMember)
 	r.Body = m.bytes("body")
 	return r
 }
@@ -59,6 +62,7 @@ func appendBulkRequest(w *writer, r *leaf.BulkRequest, body []byte) {
 	if r.Key != "" {
 		w.text(keyMember, r.Key)
 	}
+	w.yes(existingMember, r.Existing)
 	appendBody(w, body)
 }
 
@@ -70,6 +74,7 @@ func readBulkRequest(m *message) (r *leaf.BulkRequest, body io.Reader) {
 	}
 	r = &leaf.BulkRequest{Index: m.index}
 	r.Epoch = m.epoch()
+	r.Existing = m.yes(existingMember)
 	if key := m.get(keyMember); len(key) > longestKey {
 		m.failed(longKey(len(key) - 2))
 	} else if r.Key = m.text(keyMember); len(r.Key) > leaf.MaxBulkKey {

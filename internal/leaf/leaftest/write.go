@@ -19,6 +19,45 @@ var written = cmp.Options{
 	cmpopts.EquateEmpty(), cmpopts.IgnoreFields(leaf.Meta{}, "Timings", "Snapshot"), cmpopts.IgnoreFields(api.BulkReply{}, "TookMicros"),
 }
 
+// testExisting checks that a write for which the index has to be there makes none, and is like any other where it is there.
+func testExisting(t *testing.T, e Env) {
+	ctx := t.Context()
+	writes := map[string]func(index string) error{
+		"index": func(index string) error {
+			_, err := e.Leaf.Index(ctx, &leaf.IndexRequest{Index: index, Body: []byte(`{"id":"1"}`), Existing: true})
+			return err
+		},
+		"bulk": func(index string) error {
+			_, err := e.Leaf.Bulk(ctx, &leaf.BulkRequest{Index: index, Existing: true}, strings.NewReader("{\"id\":\"1\"}\n"))
+			return err
+		},
+		"bulk with a key": func(index string) error {
+			_, err := e.Leaf.Bulk(ctx, &leaf.BulkRequest{Index: index, Key: "k", Existing: true}, strings.NewReader("{\"id\":\"1\"}\n"))
+			return err
+		},
+		"an empty bulk with a key": func(index string) error {
+			_, err := e.Leaf.Bulk(ctx, &leaf.BulkRequest{Index: index, Key: "none", Existing: true}, strings.NewReader(""))
+			return err
+		},
+	}
+	for name, write := range writes {
+		if err := write("existing"); !hasCode(err, api.IndexNotFound) || leaf.ClassOf(err) != leaf.Never {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := e.Node.Leaf().Docs(ctx, &leaf.DocsRequest{Index: "existing"}); !hasCode(err, api.IndexNotFound) {
+		t.Fatalf("the index was made: %v", err)
+	}
+	if _, err := e.Leaf.Index(ctx, &leaf.IndexRequest{Index: "existing", Body: []byte(`{"id":"0"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	for name, write := range writes {
+		if err := write("existing"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func testWrites(t *testing.T, e Env) {
 	ctx := t.Context()
 	// The first write makes an index that infers its fields. Each is made on both leaves, in an index each.
@@ -49,6 +88,7 @@ func testWrites(t *testing.T, e Env) {
 			t.Errorf("%s: then %+v, %v", doc, docs, err)
 		}
 	}
+	testExisting(t, e)
 	// Without a name it is the default index.
 	if _, err := e.Leaf.Index(ctx, &leaf.IndexRequest{Body: []byte(`{"id":"x"}`)}); err != nil {
 		t.Fatal(err)

@@ -406,10 +406,10 @@ func TestCallsOfEveryLeafCarryTheCluster(t *testing.T) {
 		check(has, &leaf.HasReply{Meta: about}, func() (any, error) { return r.Has(ctx, has) })
 		del := &leaf.DeleteRequest{View: v}
 		check(del, &leaf.DeleteReply{Meta: about}, func() (any, error) { return r.DeleteMany(ctx, del) })
-		index := &leaf.IndexRequest{View: v, Body: []byte("{}")}
+		index := &leaf.IndexRequest{View: v, Body: []byte("{}"), Existing: rapid.Bool().Draw(t, "existing")}
 		check(index, &leaf.IndexReply{Meta: about}, func() (any, error) { return r.Index(ctx, index) })
 
-		bulk := &leaf.BulkRequest{Index: name.Draw(t, "index"), View: v, Key: anyKey.Draw(t, "key")}
+		bulk := &leaf.BulkRequest{Index: name.Draw(t, "index"), View: v, Key: anyKey.Draw(t, "key"), Existing: rapid.Bool().Draw(t, "existing")}
 		body := text.Draw(t, "body")
 		check(bulk, &leaf.BulkReply{Meta: about, Repeated: rapid.Bool().Draw(t, "repeated")}, func() (any, error) { return r.Bulk(ctx, bulk, strings.NewReader(body)) })
 		if m.body != body {

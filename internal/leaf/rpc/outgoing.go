@@ -164,12 +164,12 @@ func (r *reply) leave(streamEnded, atOnce bool) {
 		return
 	}
 	if atOnce {
-		r.peer.cut()
+		r.peer.Cut()
 	}
 	r.alone = true
-	r.waiter = waiter{peer: r.peer, evict: r.peer.cut}
+	r.waiter = waiter{peer: r.peer, evict: r.peer.Cut}
 	r.s.lobby.enter(&r.waiter)
-	late := r.peer.cut
+	late := r.peer.Cut
 	if streamEnded {
 		late = r.finish
 	}

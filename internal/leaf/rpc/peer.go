@@ -1,22 +1,17 @@
 package rpc
 
 import (
-	"context"
-	"net"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	grpcpeer "google.golang.org/grpc/peer"
+
+	"github.com/weft-search/weft/internal/wire/grpcconn"
 )
 
 // peer is the connection of a caller, as gRPC has it.
 type peer struct {
-	net.Conn          // as the handshake made it
-	raw      net.Conn // as it was accepted
-	stall    time.Duration
-	watch    *time.Timer // of Write
+	*grpcconn.Conn
 
 	mu      sync.Mutex
 	closed  bool
@@ -24,15 +19,6 @@ type peer struct {
 
 	waiting waiter // head of the ring of those that wait for this peer, the longest first; the lobby's
 	waiters int    // in it
-}
-
-// Write implements net.Conn. When the peer takes nothing for too long the connection is cut, so that what is queued behind it does not
-// stay. It is no deadline of the connection, because gRPC sets those itself when the handshake is done, which may be later than this.
-// Writes are not made at once.
-func (p *peer) Write(b []byte) (int, error) {
-	p.watch.Reset(p.stall)
-	defer p.watch.Stop()
-	return p.Conn.Write(b)
 }
 
 // Close implements net.Conn. What gRPC has of replies goes with the connection.
@@ -47,14 +33,6 @@ func (p *peer) Close() error {
 		r.finish()
 	}
 	return err
-}
-
-// cut ends the connection without a word, and so everything that waits for it. It does not wait itself: it may be called under locks.
-func (p *peer) cut() {
-	// A connection that is closed already has nothing to be said about.
-	if p.raw.Close() != nil {
-		return
-	}
 }
 
 // hold tells the peer of a reply that gRPC has.
@@ -79,48 +57,13 @@ func (p *peer) forget(r *reply) {
 	p.mu.Unlock()
 }
 
-// handshake makes the peer of each connection, and puts it where calls find it.
-type handshake struct {
-	credentials.TransportCredentials
-	stall time.Duration
-}
-
-type authInfo struct {
-	credentials.AuthInfo
-	peer *peer
-}
-
-func (h handshake) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := h.TransportCredentials.ServerHandshake(raw)
-	if err != nil {
-		return nil, nil, err
-	}
-	p := &peer{Conn: conn, raw: raw, stall: h.stall}
-	p.watch = time.AfterFunc(p.stall, p.cut)
-	p.watch.Stop()
-	return p, authInfo{info, p}, nil
-}
-
-func (h handshake) Clone() credentials.TransportCredentials {
-	return handshake{h.TransportCredentials.Clone(), h.stall}
-}
-
 func (s *Server) handshake() credentials.TransportCredentials {
 	inner := insecure.NewCredentials()
 	if s.o.TLS != nil {
 		inner = credentials.NewTLS(s.o.TLS)
 	}
-	return handshake{inner, s.o.StallTime}
-}
-
-// peerOf returns the peer of a call, nil where the server was not made by Server.GRPC.
-func peerOf(ctx context.Context) *peer {
-	if p, ok := grpcpeer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(authInfo); ok {
-			return info.peer
-		}
-	}
-	return nil
+	// What is late of a reply is seen by the reply itself: there are lists, which have many.
+	return grpcconn.Credentials(inner, grpcconn.Options{Stall: s.o.StallTime}, func(c *grpcconn.Conn) *peer { return &peer{Conn: c} })
 }
 
 // waiter is something that waits for a peer.

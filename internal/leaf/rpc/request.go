@@ -422,12 +422,12 @@ func unpackDocs(m *pb.DocsRequest) (*leaf.DocsRequest, error) {
 
 func packIndex(r *leaf.IndexRequest) (*pb.IndexRequest, error) {
 	view, err := packView(&r.View)
-	return &pb.IndexRequest{Index: r.Index, View: view, Body: r.Body}, err
+	return &pb.IndexRequest{Index: r.Index, View: view, Body: r.Body, Existing: r.Existing}, err
 }
 
 func unpackIndex(m *pb.IndexRequest) (*leaf.IndexRequest, error) {
 	view, err := unpackView(m.View)
-	return &leaf.IndexRequest{Index: m.Index, View: view, Body: m.Body}, err
+	return &leaf.IndexRequest{Index: m.Index, View: view, Body: m.Body, Existing: m.Existing}, err
 }
 
 // packBulk makes the first message of a load.
@@ -436,7 +436,7 @@ func packBulk(r *leaf.BulkRequest) (*pb.BulkRequest, error) {
 		return nil, tooLong("key", leaf.MaxBulkKey)
 	}
 	view, err := packView(&r.View)
-	return &pb.BulkRequest{Index: r.Index, View: view, Key: []byte(r.Key)}, err
+	return &pb.BulkRequest{Index: r.Index, View: view, Key: []byte(r.Key), Existing: r.Existing}, err
 }
 
 func unpackBulk(m *pb.BulkRequest) (*leaf.BulkRequest, error) {
@@ -444,5 +444,5 @@ func unpackBulk(m *pb.BulkRequest) (*leaf.BulkRequest, error) {
 		return nil, tooLong("key", leaf.MaxBulkKey)
 	}
 	view, err := unpackView(m.View)
-	return &leaf.BulkRequest{Index: m.Index, View: view, Key: string(m.Key)}, err
+	return &leaf.BulkRequest{Index: m.Index, View: view, Key: string(m.Key), Existing: m.Existing}, err
 }

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/weft-search/weft/api/shard/v1"
@@ -26,6 +25,7 @@ import (
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/serve"
+	"github.com/weft-search/weft/internal/wire/grpcconn"
 )
 
 // maxOther is the size of the largest message that services other than Shard read, which are health and reflection.
@@ -167,7 +167,7 @@ func (s *Server) GRPC(more ...grpc.ServerOption) (*grpc.Server, *health.Server) 
 	o := &s.o
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(theCodec),
-		grpc.InTapHandle(guardCall),
+		grpc.InTapHandle(grpcconn.Tap),
 		grpc.ChainStreamInterceptor(s.otherStreams),
 		grpc.WaitForHandlers(true),
 		grpc.NumStreamWorkers(streamWorkers),
@@ -269,21 +269,6 @@ func stream[M any, P message[M]](name string, serve func(*Server, *call, P) erro
 func handleBulk(srv any, ss grpc.ServerStream) error {
 	s := srv.(*Server)
 	return s.handle("Bulk", bulks, ss, &pb.BulkRequest{}, func(c *call, m proto.Message) error { return s.bulk(c, m.(*pb.BulkRequest)) })
-}
-
-// guard can end a call from outside, with everything in it that waits: gRPC has no time limit for a single message.
-type guard struct {
-	cancel context.CancelCauseFunc
-}
-
-type guardKey struct{}
-
-// guardCall puts a guard around each call before gRPC makes it.
-func guardCall(ctx context.Context, _ *tap.Info) (context.Context, error) {
-	g := &guard{}
-	ctx = context.WithValue(ctx, guardKey{}, g)
-	ctx, g.cancel = context.WithCancelCause(ctx)
-	return ctx, nil
 }
 
 // call is one call under way. It belongs to its handler, and its methods are not called at once, but for end.
@@ -435,13 +420,13 @@ func (s *Server) handle(name string, k kind, ss grpc.ServerStream, m proto.Messa
 // newCall returns the call of a stream.
 func (s *Server) newCall(ss grpc.ServerStream) (*call, error) {
 	ctx := ss.Context()
-	g, guarded := ctx.Value(guardKey{}).(*guard)
+	end, guarded := grpcconn.EndCall(ctx)
 	in, reads := grpc.ServerTransportStreamFromContext(ctx).(transportStream)
-	p := peerOf(ctx)
-	if !guarded || !reads || p == nil {
+	p, known := grpcconn.Of[*peer](ctx)
+	if !guarded || !reads || !known {
 		return nil, errUnguarded
 	}
-	c := &call{s: s, peer: p, ss: ss, in: in, ctx: ctx, cancel: g.cancel}
+	c := &call{s: s, peer: p, ss: ss, in: in, ctx: ctx, cancel: end}
 	c.waiter = waiter{peer: p, evict: c.evict}
 	return c, nil
 }
