@@ -49,6 +49,7 @@ func (q *Queue) SetAside(member string, entries []Entry) (full bool, err error) 
 	}
 	switch {
 	case len(next) == len(m.aside):
+		m.holdAside(next) // it may have been missed anew
 		return false, nil
 	case len(next) > MaxAside:
 		return true, m.overflow(ErrRefused)
@@ -125,13 +126,15 @@ func (m *member) putAside(next []Refused) error {
 
 // holdAside keeps in memory what is on the disk.
 func (m *member) holdAside(next []Refused) {
-	set := make(map[Entry]struct{}, len(next))
-	for _, r := range next {
-		set[r.Entry] = struct{}{}
-	}
+	set := make(map[Entry]uint64, len(next))
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for _, r := range next {
+		// They are put aside before they leave the queue.
+		set[r.Entry] = max(m.asideSet[r.Entry], m.waits.of[Hash(r.Entry)].last)
+	}
 	m.aside, m.asideSet = next, set
+	m.waits.edits++
 }
 
 // encodeAside is a file of documents that are aside: one of entries that was closed in order, with a record for those that follow each other and

@@ -21,6 +21,13 @@
 // Some documents a member never takes. They would stand at the head of its queue for ever, so SetAside puts them aside, at most MaxAside for
 // a member: a list of its own, as durable as entries are. While there are any the member is Pending: it lacks what others have acknowledged.
 //
+// # What a member waits for
+//
+// Waiting tells whether a member waits for a document, by 64 bits of a hash, for up to 65,536 documents of a member; beyond, and after an overflow,
+// it may wait for any. Each has a stamp of when it was last missed: of members that all miss something of a document, the one whose last miss
+// is the earliest has all that came later. Stamps are in memory: after a start those of what was there are not known. Kept lists all for others,
+// and Heard takes over what others have told, so that what is missed after that has later stamps than theirs.
+//
 // # Torn tail or corruption
 //
 // A file that ends within a record was being written at a crash: the rest is cut and told to Options.Report. Damage before a whole

@@ -83,6 +83,8 @@ type Queue struct {
 	o    Options
 	id   string
 
+	clock clock
+
 	mu struct {
 		sync.Mutex
 		members map[string]*member // one that was ever used stays
@@ -110,8 +112,9 @@ type Batch struct {
 	Member  string
 	Entries []Entry // no two the same
 
-	start, end place // no two records of a member have the same place while the queue is open
-	n          int   // entries with repetitions
+	start, end place    // no two records of a member have the same place while the queue is open
+	n          int      // entries with repetitions
+	hashes     []uint64 // of all of these
 }
 
 // Comparison is a comparison under way. It is for Compared.
@@ -167,6 +170,7 @@ func Open(dir string, fsys vfs.FS, o Options) (*Queue, error) {
 		o.Report = func(string, error) {}
 	}
 	q := &Queue{fsys: fsys, dir: dir, o: o}
+	q.clock.now = o.Now
 	q.mu.members = map[string]*member{}
 	if err := errors.Join(q.recover(), q.name()); err != nil {
 		return nil, fmt.Errorf("open hints: %w", err)
@@ -248,8 +252,24 @@ func (q *Queue) member(addr string, make bool) (*member, error) {
 	return m, nil
 }
 
-// Add stores that the member missed writes of these documents. full says that the member has overflowed, so that they were dropped.
+// Add stores that the member missed writes of these documents, which another has. full says that the member has overflowed, so that they were
+// dropped.
 func (q *Queue) Add(member, index string, ids []string) (full bool, err error) {
+	return q.add(member, index, ids, q.clock.next())
+}
+
+// AddUnacknowledged is Add of writes that nobody has confirmed, neither this member nor another: it may have missed them, and so may all others.
+// It does not make the member one that has missed more than others, see Waiting.Last.
+func (q *Queue) AddUnacknowledged(member, index string, ids []string) (full bool, err error) {
+	return q.add(member, index, ids, Unacknowledged)
+}
+
+// Requeue is Add of what was given out by Next, before it is Done: it comes again behind everything else. It was not missed anew.
+func (q *Queue) Requeue(member, index string, ids []string) (full bool, err error) {
+	return q.add(member, index, ids, 0)
+}
+
+func (q *Queue) add(member, index string, ids []string, last uint64) (full bool, err error) {
 	if index == "" || len(index) > api.MaxIndexName {
 		return false, fmt.Errorf("%w: index %.300q: empty or too long", ErrEntry, index)
 	}
@@ -262,7 +282,7 @@ func (q *Queue) Add(member, index string, ids []string) (full bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("keep hints for %s: %w", member, err)
 	}
-	g := m.join(index, ids)
+	g := m.join(index, ids, last)
 	if g == nil {
 		return true, nil
 	}

@@ -1052,6 +1052,14 @@ func TestModel(t *testing.T) {
 				if p.Overflowed != s.over || p.Comparing != s.comparing || p.Count < len(s.must) {
 					t.Fatalf("seed %d, step %d: %s is %+v, the model %+v", seed, step, name, p, s)
 				}
+				for e := range s.must {
+					if q.Waiting(name, e).Wait == Not {
+						t.Fatalf("seed %d, step %d: %s waits for %+v, and it is said that it does not", seed, step, name, e)
+					}
+				}
+				if s.over && q.Waiting(name, Entry{"i0", "any"}).Wait != May {
+					t.Fatalf("seed %d, step %d: %s has overflowed, and it is said what it waits for", seed, step, name)
+				}
 			}
 		}
 		for _, name := range names {

@@ -45,13 +45,15 @@ type member struct {
 	comparing bool   // marked, and entries are kept none the less
 	gen       uint64 // grows with what makes a comparison void
 	aside     []Refused
-	asideSet  map[Entry]struct{} // the same
+	asideSet  map[Entry]uint64 // the same, with the stamps of Waiting.Last; 0: not known
 	// Under mu:
 	seq    uint64             // number of the last record
 	fill   *group             // what is to be written next; nil: nothing
 	flight int64              // bytes that are being written
 	fresh  map[Entry]struct{} // entries that wait, or are being written, and were not given out by Next; not all
 	weight int                // bytes of fresh, about
+	waits  waits              // of what is on the disk
+	added  uint64             // calls that added something
 }
 
 // segment is a file.
@@ -74,6 +76,7 @@ type place struct {
 type group struct {
 	buf     []byte
 	records []pendingRecord
+	noted   []noted
 	over    error // why the member overflows by it
 
 	done bool
@@ -162,9 +165,13 @@ func (m *member) recoverSegment(s *segment, last bool) (cause *CorruptError, err
 		return corrupt(0, reason)
 	}
 	r := scanFile(b, s.first, func(r record) {
+		found := make([]noted, 0, len(r.ids))
 		for _, id := range r.ids {
-			m.note(Entry{Index: r.index, ID: string(id)})
+			e := Entry{Index: r.index, ID: string(id)}
+			m.note(e)
+			found = append(found, noted{hash: Hash(e), stored: true})
 		}
+		m.waits.note(found)
 	})
 	switch {
 	case r.reason != "" && (r.corrupt || !last):
@@ -234,10 +241,13 @@ func (m *member) expired() bool {
 }
 
 // join puts entries into the group that is written next, and returns it; nil when the member has overflowed. A repeated entry joins, too:
-// the one that stands for it may be on its way.
-func (m *member) join(index string, ids []string) *group {
+// the one that stands for it may be on its way. last is as in noted.
+func (m *member) join(index string, ids []string, last uint64) *group {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if last > 0 {
+		m.added++
+	}
 	if m.marked && !m.comparing {
 		return nil
 	}
@@ -254,9 +264,12 @@ func (m *member) join(index string, ids []string) *group {
 	}
 	left := make([]string, 0, len(ids))
 	for _, id := range ids {
-		if m.note(Entry{Index: index, ID: id}) {
+		e := Entry{Index: index, ID: id}
+		stored := m.note(e)
+		if stored {
 			left = append(left, id)
 		}
+		g.noted = append(g.noted, noted{Hash(e), last, stored})
 	}
 	at := m.q.o.Now().UnixMilli()
 	for len(left) > 0 {
@@ -304,6 +317,9 @@ func (m *member) commit(g *group) {
 	}
 	m.mu.Lock()
 	m.flight = 0
+	if !g.full && g.err == nil {
+		m.waits.note(g.noted)
+	}
 	m.mu.Unlock()
 }
 
@@ -421,6 +437,7 @@ func (m *member) dropAll() error {
 	files := m.segments
 	m.segments, m.count, m.size, m.at = nil, 0, 0, place{}
 	m.unnoteAll()
+	m.waits.done(nil, true)
 	m.mu.Unlock()
 	var errs []error
 	if m.active != nil {
@@ -466,6 +483,7 @@ func (m *member) next(limit int) (Batch, error) {
 				e := Entry{Index: r.index, ID: string(r.ids[b.end.skip])}
 				b.end.skip++
 				b.n++
+				b.hashes = append(b.hashes, Hash(e))
 				if !seen[e] {
 					seen[e] = true
 					b.Entries = append(b.Entries, e)
@@ -541,6 +559,7 @@ func (m *member) drop(b Batch) error {
 	m.mu.Lock()
 	m.at = b.end
 	m.count -= b.n
+	m.waits.done(b.hashes, m.count == 0)
 	m.mu.Unlock()
 	// One after the other and each for good: what a crash leaves has no gap, and a gap is damage.
 	var errs []error
@@ -610,6 +629,7 @@ func (m *member) compared(gen uint64) (bool, error) {
 	}
 	m.mu.Lock()
 	m.marked, m.comparing = false, false
+	m.waits.edits++
 	m.mu.Unlock()
 	return true, m.q.fsys.SyncDir(m.q.dir) // a mark that comes back at a crash costs a comparison
 }
@@ -634,6 +654,7 @@ func (m *member) forget() error {
 	m.holdAside(nil)
 	m.mu.Lock()
 	m.marked, m.comparing, m.cause = false, false, nil
+	m.waits.edits++
 	m.mu.Unlock()
 	return nil
 }

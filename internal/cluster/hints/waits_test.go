@@ -1,0 +1,236 @@
+package hints
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weft-search/weft/internal/vfs/memfs"
+)
+
+func waiting(t testing.TB, q *Queue, member, id string) Waiting {
+	t.Helper()
+	return q.Waiting(member, Entry{"x", id})
+}
+
+// TestAQueueKnowsWhatAMemberWaitsFor: by document, until it is done with, in the queue and aside, and in which order it was missed.
+func TestAQueueKnowsWhatAMemberWaitsFor(t *testing.T) {
+	fsys := memfs.New(nil)
+	q := open(t, fsys, Options{})
+	if got := waiting(t, q, "a:1", "1"); got != (Waiting{Sure: true}) {
+		t.Errorf("a member that was never heard of: %+v", got)
+	}
+	add(t, q, "a:1", "x", "1", "2")
+	add(t, q, "b:1", "x", "1")
+	a, b := waiting(t, q, "a:1", "1"), waiting(t, q, "b:1", "1")
+	if a.Wait != Does || b.Wait != Does || !a.Sure || !b.Sure || a.Last >= b.Last {
+		t.Errorf("one after the other: %+v, %+v", a, b)
+	}
+	if got := waiting(t, q, "b:1", "2"); got != (Waiting{Sure: true}) {
+		t.Errorf("the document of another: %+v", got)
+	}
+	add(t, q, "a:1", "x", "1") // it is not stored again
+	if got := waiting(t, q, "a:1", "1"); got.Last <= b.Last {
+		t.Errorf("missed again: %+v, the other %+v", got, b)
+	}
+	for _, m := range []string{"a:1", "b:1"} { // nobody has it, and the order of what others have stays
+		if _, err := q.AddUnacknowledged(m, "x", []string{"1", "3"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b = waiting(t, q, "a:1", "1"), waiting(t, q, "b:1", "1")
+	if a.Last <= b.Last {
+		t.Errorf("what nobody has counts: %+v, %+v", a, b)
+	}
+	if got := waiting(t, q, "a:1", "3"); got != (Waiting{Does, Unacknowledged, true}) {
+		t.Errorf("what nobody has: %+v", got)
+	}
+	// It is waited for while it is given, and where it is put behind, or aside, as it was missed.
+	batch := next(t, q, "a:1", 10)
+	before := waiting(t, q, "a:1", "2")
+	if _, err := q.Requeue("a:1", "x", []string{"2"}); err != nil {
+		t.Fatal(err)
+	}
+	setAside(t, q, "a:1", "x", "1")
+	done(t, q, batch)
+	if got := waiting(t, q, "a:1", "2"); got != before {
+		t.Errorf("put behind: %+v, before %+v", got, before)
+	}
+	if got := waiting(t, q, "a:1", "1"); got != a {
+		t.Errorf("put aside: %+v, before %+v", got, a)
+	}
+	if got := waiting(t, q, "a:1", "3"); got != (Waiting{Sure: true}) {
+		t.Errorf("done with: %+v", got)
+	}
+	if err := q.TakeBack("a:1", entries("x", "1")); err != nil {
+		t.Fatal(err)
+	}
+	if got := waiting(t, q, "a:1", "1"); got.Wait != Not {
+		t.Errorf("taken back: %+v", got)
+	}
+	setAside(t, q, "a:1", "x", "9")
+	// After a start the order is not known, until one is missed again.
+	closeQueue(t, q)
+	q = open(t, fsys, Options{})
+	defer closeQueue(t, q)
+	for _, id := range []string{"2", "9"} {
+		if got := waiting(t, q, "a:1", id); got != (Waiting{Wait: Does}) {
+			t.Errorf("%s after a start: %+v", id, got)
+		}
+	}
+	add(t, q, "a:1", "x", "2")
+	if got := waiting(t, q, "a:1", "2"); got.Wait != Does || !got.Sure {
+		t.Errorf("missed again after a start: %+v", got)
+	}
+	// Where entries were dropped it may wait for any.
+	c, err := q.Compare("a:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, ok := q.Kept("a:1", 10); ok || waiting(t, q, "a:1", "7").Wait != May {
+		t.Error("what was dropped is taken for nothing")
+	}
+	if ok, err := q.Compared(c); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if list, cut, ok := q.Kept("a:1", 10); !ok || cut || len(list) != 1 || list[0].Hash != Hash(Entry{"x", "9"}) {
+		t.Errorf("after the comparison: %v, %v, %v", list, cut, ok)
+	}
+}
+
+// What is missed after another's stamp was heard has a later one, whatever the calendar says.
+func TestStampsFollowWhatWasHeard(t *testing.T) {
+	at := time.UnixMicro(1_000_000)
+	q := open(t, memfs.New(nil), Options{Now: func() time.Time { return at }})
+	defer closeQueue(t, q)
+	for i, heard := range []uint64{0, 5_000_000, 10, 5_000_001, 1 << 63} {
+		q.Heard(heard)
+		before := q.Stamp()
+		id := fmt.Sprint(i)
+		add(t, q, "a:1", "x", id)
+		if got := waiting(t, q, "a:1", id).Last; got <= before || heard < maxStamp && got <= heard || got > 6_000_000 {
+			t.Errorf("%d was heard, and what is missed then has %d after %d", heard, got, before)
+		}
+	}
+	at = at.Add(time.Minute)
+	add(t, q, "a:1", "x", "later")
+	if got := waiting(t, q, "a:1", "later").Last; got != uint64(at.UnixMicro()) {
+		t.Errorf("the calendar has gone on, and the stamp is %d", got)
+	}
+}
+
+// More than are known one by one may be any, until they are done with.
+func TestMoreThanAreKnownMayBeAny(t *testing.T) {
+	q := open(t, memfs.New(nil), Options{})
+	defer closeQueue(t, q)
+	ids := make([]string, maxWaits+1)
+	for i := range ids {
+		ids[i] = fmt.Sprint(i)
+	}
+	add(t, q, "a:1", "x", ids...)
+	if _, _, ok := q.Kept("a:1", 10); ok || waiting(t, q, "a:1", "else").Wait != May {
+		t.Error("it is said to be all")
+	}
+	if n := len(drain(t, q, "a:1", 1000)); n != len(ids) {
+		t.Fatalf("%d entries", n)
+	}
+	if list, cut, ok := q.Kept("a:1", 10); !ok || cut || len(list) > 0 || waiting(t, q, "a:1", "else").Wait != Not {
+		t.Errorf("nothing is left, and it may wait: %v, %v, %v", list, cut, ok)
+	}
+}
+
+// TestWaitsAreWhatIsQueued draws calls and holds what is said of each document against the entries that come.
+func TestWaitsAreWhatIsQueued(t *testing.T) {
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 17))
+		fsys := memfs.New(nil)
+		q := open(t, fsys, Options{})
+		var ids []string
+		for i := range 20 {
+			ids = append(ids, fmt.Sprint(i))
+		}
+		some := func() []string {
+			out := slices.Clone(ids)
+			r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+			return out[:1+r.IntN(4)]
+		}
+		last := map[string]uint64{} // of what was missed since the start
+		for step := range 120 {
+			switch r.IntN(8) {
+			case 0, 1, 2:
+				list := some()
+				add(t, q, "a:1", "x", list...)
+				for _, id := range list {
+					last[id] = q.Stamp()
+				}
+			case 3:
+				if _, err := q.AddUnacknowledged("a:1", "x", some()); err != nil {
+					t.Fatal(err)
+				}
+			case 4, 5:
+				b := next(t, q, "a:1", 1+r.IntN(6))
+				stays := map[string]bool{}
+				if r.IntN(3) == 0 && len(b.Entries) > 0 {
+					id := b.Entries[0].ID
+					if _, err := q.Requeue("a:1", "x", []string{id}); err != nil {
+						t.Fatal(err)
+					}
+					stays[id] = true
+				}
+				if r.IntN(3) == 0 && len(b.Entries) > 0 {
+					id := b.Entries[len(b.Entries)-1].ID
+					setAside(t, q, "a:1", "x", id)
+					stays[id] = true
+				}
+				for _, e := range b.Entries {
+					if !stays[e.ID] {
+						delete(last, e.ID) // it may be aside from before
+					}
+				}
+				done(t, q, b)
+			case 6:
+				list := some()
+				if err := q.TakeBack("a:1", entries("x", list...)); err != nil {
+					t.Fatal(err)
+				}
+				for _, id := range list {
+					delete(last, id) // it may be in the queue from before
+				}
+			case 7:
+				if r.IntN(4) == 0 {
+					closeQueue(t, q)
+					q = open(t, fsys, Options{})
+					clear(last)
+				}
+			}
+			want := map[string]bool{}
+			for _, e := range next(t, q, "a:1", 1<<20).Entries {
+				want[e.ID] = true
+			}
+			for _, e := range q.Aside("a:1") {
+				want[e.ID] = true
+			}
+			list, cut, ok := q.Kept("a:1", 1000)
+			if !ok || cut || len(list) != len(want) || !slices.IsSortedFunc(list, func(a, b Kept) int { return min(1, max(-1, int(a.Hash>>1)-int(b.Hash>>1))) }) {
+				t.Fatalf("seed %d, step %d: %d of %d are told, cut %v, known %v", seed, step, len(list), len(want), cut, ok)
+			}
+			for _, id := range ids {
+				w := waiting(t, q, "a:1", id)
+				if (w.Wait == Does) != want[id] || w.Wait == May {
+					t.Fatalf("seed %d, step %d: %s is waited for: %v, and it is said %+v", seed, step, id, want[id], w)
+				}
+				if !want[id] {
+					delete(last, id)
+				} else if at := last[id]; at > 0 && (w.Last != at || !w.Sure) {
+					t.Fatalf("seed %d, step %d: %s was missed at %d last, and it is said %+v", seed, step, id, at, w)
+				}
+				if i := slices.IndexFunc(list, func(k Kept) bool { return k.Hash == Hash(Entry{"x", id}) }); (i >= 0) != want[id] || i >= 0 && list[i].Last != w.Last {
+					t.Fatalf("seed %d, step %d: %s is told otherwise", seed, step, id)
+				}
+			}
+		}
+		closeQueue(t, q)
+	}
+}
