@@ -15,6 +15,7 @@ type Summa struct {
 	calls    *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	inFlight *prometheus.GaugeVec
+	cut      prometheus.Counter
 
 	searchSeconds *prometheus.SummaryVec
 	searches      *prometheus.CounterVec
@@ -34,6 +35,9 @@ func (m *Metrics) Summa(methods []string) *Summa {
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weft_summa_calls_in_flight", Help: "Calls of the Summa services being served.",
 		}, []string{"call"}),
+		cut: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weft_summa_connections_cut_total", Help: "Connections of the Summa services that were cut off because a reply was not taken.",
+		}),
 		searchSeconds: prometheus.NewSummaryVec(prometheus.SummaryOpts{
 			Name: "summa_search_duration_seconds", Help: "Time of searches over Summa.", Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.95: 0.005, 0.99: 0.001, 0.999: 0.0001},
 		}, []string{"index", "status"}),
@@ -44,7 +48,7 @@ func (m *Metrics) Summa(methods []string) *Summa {
 			Name: "summa_search_admission_rejected_total", Help: "Searches over Summa that found no place.", ConstLabels: prometheus.Labels{"index": "unknown"},
 		}),
 	}
-	m.reg.MustRegister(s.calls, s.seconds, s.inFlight, s.searchSeconds, s.searches, s.rejected)
+	m.reg.MustRegister(s.calls, s.seconds, s.inFlight, s.cut, s.searchSeconds, s.searches, s.rejected)
 	for _, name := range methods { // so that they are there before the first call
 		s.inFlight.WithLabelValues(name)
 		s.seconds.WithLabelValues(name)
@@ -53,9 +57,9 @@ func (m *Metrics) Summa(methods []string) *Summa {
 	return s
 }
 
-// Watch publishes the number of connections, and the bytes of messages on their way.
+// Watch publishes the number of connections, and the bytes of replies that are not read yet.
 func (s *Summa) Watch(connections, messages func() float64) {
-	s.reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weft_summa_message_bytes", Help: "Buffers of messages on their way: replies that are not read yet, and requests as far as they have come."}, messages))
+	s.reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weft_summa_message_bytes", Help: "Buffers of replies that are not read yet."}, messages))
 	s.reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weft_summa_connections", Help: "Connections of the Summa services."}, connections))
 }
 
@@ -78,6 +82,9 @@ func (c SummaCall) End(code string) {
 	c.s.seconds.WithLabelValues(c.name).Observe(time.Since(c.start).Seconds())
 	c.s.calls.WithLabelValues(c.name, code).Inc()
 }
+
+// Cut counts a connection that was cut off because a reply was not taken.
+func (s *Summa) Cut() { s.cut.Inc() }
 
 // Searched counts a search of an index that exists, or of "unknown".
 func (s *Summa) Searched(index string, ok bool, took time.Duration) {

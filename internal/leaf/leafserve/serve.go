@@ -8,18 +8,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 
 	shardv1 "github.com/weft-search/weft/api/shard/v1"
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/front"
+	"github.com/weft-search/weft/internal/front/grpcfront"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/leaf/framed"
 	"github.com/weft-search/weft/internal/leaf/rpc"
@@ -79,53 +74,19 @@ func (s *Servers) grpcServer(lis net.Listener) *front.Listening {
 		StallTime: l.BodyStall, Reflection: true,
 		Failed: func(call string, err error) { log.Error("shard gRPC call failed", "call", call, "error", err) },
 	})
-	draining, drain := context.WithCancel(context.Background())
-	g, h := srv.GRPC(grpc.ChainStreamInterceptor(endless(draining)))
-	tell := func(status healthpb.HealthCheckResponse_ServingStatus) {
-		for _, name := range []string{"", shardv1.Shard_ServiceDesc.ServiceName} {
-			h.SetServingStatus(name, status)
-		}
-	}
-	tell(healthpb.HealthCheckResponse_NOT_SERVING)
+	listening, conns := grpcfront.Listen(lis, grpcfront.Config{
+		Services: []string{shardv1.Shard_ServiceDesc.ServiceName}, New: srv.GRPC, Conns: l.Conns, Log: log,
+	})
 	m := s.cfg.Metrics
 	m.GaugeFunc("weft_shard_grpc_calls", "Calls of shard gRPC that are under way.", func() float64 { return float64(srv.Counters().Running) })
 	m.CounterFunc("weft_shard_grpc_refused_total", "Calls of shard gRPC that were refused for want of room.", func() float64 { return float64(srv.Counters().Refused) })
 	m.CounterFunc("weft_shard_grpc_stalled_total", "Calls of shard gRPC that were cut off for a peer that took or sent nothing.", func() float64 { return float64(srv.Counters().Stalled) })
-	conns := front.NewConns(lis, l.Conns, helloHTTP2, log)
 	m.GaugeFunc("weft_shard_grpc_connections", "Connections of shard gRPC.", func() float64 {
 		open, _ := conns.Count()
 		return float64(open)
 	})
-	// Stop waits for connections on which the handshake has not ended, for as long as one may take. All connections are its own.
-	cut := func() {
-		conns.EndAll()
-		g.Stop()
-	}
-	return &front.Listening{
-		Listener: conns, Serve: func() error { return g.Serve(conns) }, Closed: grpc.ErrServerStopped,
-		Ready:   func() { tell(healthpb.HealthCheckResponse_SERVING) },
-		Leaving: h.Shutdown,
-		Shutdown: func(ctx context.Context) error {
-			drain()
-			conns.EndSilent()
-			stop := context.AfterFunc(ctx, cut)
-			g.GracefulStop()
-			if stop() {
-				return nil
-			}
-			return context.Cause(ctx)
-		},
-		Close: func() error {
-			drain()
-			cut()
-			return nil
-		},
-	}
+	return listening
 }
-
-// helloHTTP2 is the least that a client of HTTP/2 sends before the server takes its calls: the preface and the header of its settings (RFC
-// 9113, sections 3.4 and 6.5).
-const helloHTTP2 = 24 + 9
 
 func (s *Servers) frameServer(lis net.Listener) *front.Listening {
 	l, f, log, m := s.cfg.Limits, s.cfg.Front, s.cfg.Log, s.cfg.Metrics
@@ -194,38 +155,3 @@ const frameIdle = 10 * time.Minute
 
 // frameFirst is how long a connection may be silent before its first request. Clients connect when they have one to send.
 const frameFirst = 30 * time.Second
-
-// endless is for the streams that end when their caller wants: those that watch the health of the server, and those of reflection. It
-// ends them when the server drains, which would wait for them to the end of its time.
-func endless(draining context.Context) grpc.StreamServerInterceptor {
-	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		if strings.HasPrefix(info.FullMethod, "/"+shardv1.Shard_ServiceDesc.ServiceName+"/") {
-			return handler(srv, ss)
-		}
-		ctx, cancel := context.WithCancel(ss.Context())
-		defer cancel()
-		unhook := context.AfterFunc(draining, cancel)
-		defer unhook()
-		return handler(srv, &endingStream{ss, ctx})
-	}
-}
-
-// endingStream is a stream that ends with a context of its own.
-type endingStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (s *endingStream) Context() context.Context { return s.ctx }
-
-// RecvMsg waits for a message on a goroutine that ends with the stream, which ends when its handler has the error.
-func (s *endingStream) RecvMsg(m any) error {
-	got := make(chan error, 1)
-	go func() { got <- s.ServerStream.RecvMsg(m) }()
-	select {
-	case err := <-got:
-		return err
-	case <-s.ctx.Done():
-		return status.Error(codes.Unavailable, "the server is shutting down")
-	}
-}

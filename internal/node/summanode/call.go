@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weft-search/weft/internal/summa"
+	"github.com/weft-search/weft/internal/wire/grpcconn"
 	"github.com/weft-search/weft/internal/wire/protoweight"
 )
 
@@ -46,6 +47,7 @@ type transportStream interface {
 // call is one call under way. It belongs to its handler.
 type call struct {
 	s       *Server
+	conn    *conn
 	ss      grpc.ServerStream
 	in      transportStream
 	ctx     context.Context
@@ -91,6 +93,8 @@ func handleIndexDocuments(srv any, ss grpc.ServerStream) error {
 // errClosing is the refusal of a node that ends.
 var errClosing = &summa.Error{Code: codes.Unavailable, Text: "Summa server is shutting down"}
 
+var errNotBound = errors.New("the server was not made by Binding")
+
 // handle runs a call from its arrival to its end.
 func (s *Server) handle(service, name string, ss grpc.ServerStream, run func(*call) error) (err error) {
 	seen := s.metrics.Begin(name)
@@ -107,7 +111,11 @@ func (s *Server) handle(service, name string, ss grpc.ServerStream, run func(*ca
 		return errClosing
 	}
 	defer s.cfg.Host.Leave()
-	leave, err := enterConn(ctx)
+	conn, bound := grpcconn.Of[*conn](ctx)
+	if !bound {
+		return errNotBound
+	}
+	leave, err := conn.enter(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,12 +125,12 @@ func (s *Server) handle(service, name string, ss grpc.ServerStream, run func(*ca
 		return &summa.Error{Code: codes.ResourceExhausted, Text: "too many calls are under way; retry later"}
 	}
 	defer place.Release()
-	g, guarded := ctx.Value(guardKey{}).(*guard)
+	end, guarded := grpcconn.EndCall(ctx)
 	in, reads := grpc.ServerTransportStreamFromContext(ctx).(transportStream)
 	if !guarded || !reads {
-		return errors.New("the server was not made by Binding")
+		return errNotBound
 	}
-	c := &call{s: s, ss: ss, in: in, ctx: ctx, cancel: g.cancel, decode: s.cfg.Limits.SearchDecode, encode: s.cfg.Limits.SearchEncode}
+	c := &call{s: s, conn: conn, ss: ss, in: in, ctx: ctx, cancel: end, decode: s.cfg.Limits.SearchDecode, encode: s.cfg.Limits.SearchEncode}
 	if service == indexService {
 		c.decode, c.encode = s.cfg.Limits.IndexDecode, s.cfg.Limits.IndexEncode
 	}
@@ -315,23 +323,4 @@ func (c *call) decompress(data mem.BufferSlice, have int64) ([]byte, error) {
 			return nil, damaged(err)
 		}
 	}
-}
-
-// send sends the reply, compressed as the caller likes best.
-func (c *call) send(m proto.Message) error {
-	n := proto.Size(m)
-	if n > c.encode {
-		return tooLong("encoded", n, c.encode)
-	}
-	if name := bestCompressor(c.ctx); name != "" && n >= leastCompressed {
-		if err := grpc.SetSendCompressor(c.ctx, name); err != nil {
-			return err
-		}
-	} else if err := grpc.SetSendCompressor(c.ctx, "identity"); err != nil {
-		return err
-	}
-	if err := c.s.replies.wait(c.ctx, n, c.s.cfg.Limits.Wait); err != nil {
-		return err
-	}
-	return c.ss.SendMsg(m)
 }

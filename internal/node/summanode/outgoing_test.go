@@ -16,18 +16,19 @@ func TestRepliesWaitForRoom(t *testing.T) {
 		if err := o.wait(ctx, 16<<20, time.Second); err != nil {
 			t.Errorf("longer than all the room, alone: %v", err)
 		}
-		held := o.Get(3 << 20)
+		held := int64(3 << 20)
+		o.take(held)
 		if err := o.wait(ctx, freeReply, time.Second); err != nil {
 			t.Errorf("a short one: %v", err)
 		}
-		if err := o.wait(ctx, 4<<20-cap(*held), time.Second); err != nil {
+		if err := o.wait(ctx, 4<<20-int(held), time.Second); err != nil {
 			t.Errorf("one that fits: %v", err)
 		}
 		began := time.Now()
 		if err := o.wait(ctx, 2<<20, time.Second); !errors.Is(err, errUnread) || time.Since(began) != time.Second {
 			t.Errorf("without room: %v after %v", err, time.Since(began))
 		}
-		time.AfterFunc(100*time.Millisecond, func() { o.Put(held) })
+		time.AfterFunc(100*time.Millisecond, func() { o.give(held) })
 		began = time.Now()
 		if err := o.wait(ctx, 2<<20, time.Second); err != nil || time.Since(began) != 100*time.Millisecond {
 			t.Errorf("with room in time: %v after %v", err, time.Since(began))
@@ -37,10 +38,10 @@ func TestRepliesWaitForRoom(t *testing.T) {
 		}
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
-		held = o.Get(4 << 20)
+		o.take(4 << 20)
 		if err := o.wait(gone, 2<<20, time.Second); !errors.Is(err, context.Canceled) {
 			t.Errorf("a caller who left: %v", err)
 		}
-		o.Put(held)
+		o.give(4 << 20)
 	})
 }

@@ -36,6 +36,7 @@ type emptyHost struct {
 	charged int64 // now
 	most    int64 // ever
 	limit   int64
+	names   []string // of indexes; nil: a and b
 }
 
 func (h *emptyHost) Enter() bool { return !h.closing }
@@ -51,7 +52,13 @@ func (h *emptyHost) Create(context.Context, string, *schema.Schema, bool) (bool,
 	return false, errors.New("none")
 }
 func (h *emptyHost) Delete(context.Context, string) error { return nil }
-func (h *emptyHost) Names() []string                      { return []string{"a", "b"} }
+func (h *emptyHost) Names() []string {
+	if h.names != nil {
+		return h.names
+	}
+	return []string{"a", "b"}
+}
+
 func (h *emptyHost) Write(context.Context, *Index, []shard.Op, int) ([]shard.OpResult, error) {
 	return nil, errors.New("none")
 }

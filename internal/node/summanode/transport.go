@@ -1,27 +1,26 @@
 package summanode
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"net"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/experimental"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/tap"
 
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/front"
+	"github.com/weft-search/weft/internal/front/grpcfront"
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/schema/jsondoc"
 	"github.com/weft-search/weft/internal/summa"
+	"github.com/weft-search/weft/internal/wire/grpcconn"
 )
 
 // Protocol is the name of the services in "listening …".
@@ -37,7 +36,7 @@ type Limits struct {
 	SearchDecode, SearchEncode, IndexDecode, IndexEncode int
 	// Conns is the number of connections: 1,024; Calls that of calls under way: 1,024.
 	Conns, Calls int
-	// Stall is the longest wait for the next part of a message: 1 min. Wait is that of a reply for room beside others: 5 s.
+	// Stall is the longest wait for the next part of a message, and for a caller to take some of a reply: 1 min. Wait is that of a reply for room beside others: 5 s.
 	Stall, Wait time.Duration
 	// Documents bound one document.
 	Documents jsondoc.Limits
@@ -133,93 +132,37 @@ const (
 	indexService  = "summa.IndexService"
 )
 
-// helloHTTP2 is the least that a client sends before the server takes its calls: the preface and the header of its settings.
-const helloHTTP2 = 24 + 9
-
 func (s *Server) listening(lis net.Listener) *front.Listening {
-	draining, drain := context.WithCancel(context.Background())
-	g := grpc.NewServer(
-		grpc.ForceServerCodecV2(newCodec(s.replies)),
-		experimental.BufferPool(s.replies),
-		grpc.Creds(newHandshake()),
-		grpc.InTapHandle(guardCall),
-		grpc.ChainStreamInterceptor(endless(draining)),
+	listening, conns := grpcfront.Listen(lis, grpcfront.Config{
+		Services: []string{searchService, indexService}, New: s.grpcServer, Conns: s.cfg.Limits.Conns, Log: s.cfg.Log,
+	})
+	s.metrics.Watch(func() float64 { open, _ := conns.Count(); return float64(open) }, func() float64 { return float64(s.replies.held.Load()) })
+	return listening
+}
+
+func (s *Server) grpcServer(more ...grpc.ServerOption) (*grpc.Server, *health.Server) {
+	g := grpc.NewServer(append([]grpc.ServerOption{
+		grpc.ForceServerCodecV2(encoding.GetCodecV2(protocodec.Name)),
+		grpc.Creds(s.handshake()),
+		grpc.InTapHandle(grpcconn.Tap),
 		grpc.WaitForHandlers(true),
 		grpc.MaxRecvMsgSize(maxOther),
 		grpc.MaxSendMsgSize(max(s.cfg.Limits.SearchEncode, s.cfg.Limits.IndexEncode)),
 		grpc.MaxConcurrentStreams(256),
-		grpc.InitialWindowSize(2*mib),
-		grpc.InitialConnWindowSize(4*mib),
-		grpc.MaxHeaderListSize(16<<10),
-		grpc.ConnectionTimeout(10*time.Second),
+		grpc.InitialWindowSize(2 * mib),
+		grpc.InitialConnWindowSize(4 * mib),
+		grpc.MaxHeaderListSize(16 << 10),
+		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	)
+	}, more...)...)
 	for _, d := range serviceDescs() {
 		g.RegisterService(d, s)
 	}
 	h := health.NewServer()
 	healthpb.RegisterHealthServer(g, h)
 	reflection.Register(g)
-	tell := func(st healthpb.HealthCheckResponse_ServingStatus) {
-		for _, name := range []string{"", searchService, indexService} {
-			h.SetServingStatus(name, st)
-		}
-	}
-	tell(healthpb.HealthCheckResponse_NOT_SERVING)
-	conns := front.NewConns(lis, s.cfg.Limits.Conns, helloHTTP2, s.cfg.Log)
-	s.metrics.Watch(func() float64 { open, _ := conns.Count(); return float64(open) }, func() float64 { return float64(s.replies.held.Load()) })
-	cut := func() {
-		conns.EndAll()
-		g.Stop()
-	}
-	return &front.Listening{
-		Listener: conns, Serve: func() error { return g.Serve(conns) }, Closed: grpc.ErrServerStopped,
-		Ready:   func() { tell(healthpb.HealthCheckResponse_SERVING) },
-		Leaving: h.Shutdown,
-		Shutdown: func(ctx context.Context) error {
-			drain()
-			conns.EndSilent()
-			stop := context.AfterFunc(ctx, cut)
-			g.GracefulStop()
-			if stop() {
-				return nil
-			}
-			return context.Cause(ctx)
-		},
-		Close: func() error {
-			drain()
-			cut()
-			return nil
-		},
-	}
-}
-
-// guard can end a call from outside, with everything in it that waits: gRPC has no time limit for a single message.
-type guard struct{ cancel context.CancelCauseFunc }
-
-type guardKey struct{}
-
-// guardCall puts a guard around each call before gRPC makes it.
-func guardCall(ctx context.Context, _ *tap.Info) (context.Context, error) {
-	g := &guard{}
-	ctx = context.WithValue(ctx, guardKey{}, g)
-	ctx, g.cancel = context.WithCancelCause(ctx)
-	return ctx, nil
-}
-
-var errDraining = errors.New("the server drains")
-
-// endless ends the streams that end when their caller wants, those of health and reflection, when the server drains.
-func endless(draining context.Context) grpc.StreamServerInterceptor {
-	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		g, ok := ss.Context().Value(guardKey{}).(*guard)
-		if ok && !strings.HasPrefix(info.FullMethod, "/summa.") {
-			unhook := context.AfterFunc(draining, func() { g.cancel(errDraining) })
-			defer unhook()
-		}
-		return handler(srv, ss)
-	}
+	return g, h
 }
 
 // serviceDescs are those of the generated code with every method as a stream, because gRPC reads the message of a unary method before its
