@@ -208,6 +208,7 @@ type nodeCmd struct {
 	GRPC       string `name:"grpc" placeholder:"ADDR" help:"Address to serve shard gRPC on."`
 	ShardPort  string `name:"shard-port" placeholder:"ADDR" help:"Address to serve framed JSON on, the protocol of coordinators. It has no access control: keep it on a private network."`
 	Summa      string `name:"summa" placeholder:"ADDR" help:"Address to serve the services of Summa on (gRPC). It has no access control."`
+	Tokenizers string `name:"summa-tokenizers" placeholder:"DIR" help:"Folder of the tokenizers of models, DIR/NAME/tokenizer.json, for texts that are searched for in sparse vectors over Summa."`
 	MaxFrameMB int64  `group:"limits" name:"max-frame-mb" default:"64" help:"Longest frame of framed JSON, in MiB."`
 	DataDir    string `required:"" placeholder:"DIR" help:"Folder that holds the indexes. It is made if absent; one process at a time may use it."`
 	serverFlags
@@ -253,7 +254,7 @@ func (n *nodeCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 	if err != nil {
 		return err
 	}
-	cfg.Summa = n.SummaLimits.limits()
+	cfg.Summa, cfg.SummaTokenizers = n.SummaLimits.limits(), kong.ExpandPath(n.Tokenizers)
 	cfg.Limits.FrameBytes = n.MaxFrameMB << 20
 	return n.serve(ctx, io, cfg, nil)
 }

@@ -131,6 +131,8 @@ type summaServer struct {
 	SearchThreads    *int `help:"Without effect: searches work in their calls."`
 	OptimizerThreads int  `default:"0" help:"Without effect: there is nothing to be trained or put in order."`
 
+	Tokenizers string `placeholder:"DIR" help:"Folder of the tokenizers of models, DIR/NAME/tokenizer.json, for texts that are searched for in sparse vectors."`
+
 	HTTP string `name:"http" placeholder:"ADDR" help:"Address to serve weft's own HTTP on, which sees the same indexes; off if not given."`
 	summaLimits
 }
@@ -221,6 +223,7 @@ func (c *summaServer) serve(ctx context.Context, io *IO) error {
 		return err
 	}
 	cfg.SummaAddr, cfg.MetricsAddr, cfg.Summa = c.Addr, metrics, c.limits()
+	cfg.SummaTokenizers = kong.ExpandPath(c.Tokenizers)
 	cfg.Engine.AllMemtableBytes = c.MaxIndexingMemoryMB * mib
 	return f.serve(ctx, io, cfg, nil)
 }

@@ -29,6 +29,8 @@ type Config struct {
 	MetricsAddr string
 	// Summa bounds what is asked over the services of Summa.
 	Summa summanode.Limits
+	// SummaTokenizers is the folder of the tokenizers that texts are searched for with in sparse vectors. Empty: there are none.
+	SummaTokenizers string
 	// FS is the file system of the data folder. Nil: the operating system's.
 	FS vfs.FS
 	// Version is shown by /healthz and the metrics.

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/summaquery"
 	"github.com/weft-search/weft/internal/summa"
+	"github.com/weft-search/weft/internal/text/wordpiece"
 )
 
 // summaHost is the node as the Summa services see it.
@@ -166,12 +167,24 @@ func (h summaHost) Counted(indexed, rejected, deleted int) {
 }
 
 // summaSearcher answers the searches of Summa.
-type summaSearcher struct{ cache summaquery.Cache }
+type summaSearcher struct {
+	cache  summaquery.Cache
+	models *wordpiece.Store
+}
 
 var _ summanode.Searcher = (*summaSearcher)(nil)
 
+// newSummaSearcher returns a searcher with the tokenizers of a folder, or without any.
+func newSummaSearcher(tokenizers string) *summaSearcher {
+	s := &summaSearcher{}
+	if tokenizers != "" {
+		s.models = wordpiece.NewStore(tokenizers)
+	}
+	return s
+}
+
 func (s *summaSearcher) index(v *summanode.View) *summaquery.Index {
-	return &summaquery.Index{Schema: v.Schema, Analyzers: v.Analyzers, Leaves: v.Leaves, Segments: v.Segments, Cache: &s.cache}
+	return &summaquery.Index{Schema: v.Schema, Analyzers: v.Analyzers, Leaves: v.Leaves, Segments: v.Segments, Cache: &s.cache, Models: s.models}
 }
 
 // Search implements summanode.Searcher.

@@ -209,6 +209,21 @@ func sparseQuery(block string) string {
 	return "<" + strings.Join(out, ", ") + ">"
 }
 
+// QueryOptions are the options of query<…> of a field by their names, the values as they are written; nil where the field has none.
+func QueryOptions(f *schema.Field) map[string]string {
+	for _, o := range f.Options {
+		if o.Name != "query" {
+			continue
+		}
+		out := map[string]string{}
+		for _, one := range blockOptions(o.Value) {
+			out[one.Name] = one.Value
+		}
+		return out
+	}
+	return nil
+}
+
 // blockOptions takes a block <a: b, c: d> in canonical spacing apart. Only quoted values hold commas.
 func blockOptions(block string) []schema.Option {
 	var out []schema.Option

@@ -2,6 +2,7 @@ package summaquery
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"math/big"
@@ -93,6 +94,7 @@ func failed(format string, args ...any) error { return refuse("Query error: "+fo
 
 // compiler compiles the queries of one request.
 type compiler struct {
+	ctx     context.Context
 	ix      *Index
 	scratch text.Scratch
 }
@@ -250,7 +252,7 @@ func (c *compiler) match(q *summapb.MatchQuery) (*part, error) {
 	if f.Chunked {
 		p.kind = kindPassages
 	}
-	if n, ok := option(f, "query", "max_terms"); ok {
+	if n, err := strconv.Atoi(summa.QueryOptions(f)["max_terms"]); err == nil {
 		p.maxTerms = n
 	}
 	if n := q.GetMaxTerms(); n > 0 {
@@ -261,24 +263,6 @@ func (c *compiler) match(q *summapb.MatchQuery) (*part, error) {
 		p.near = &proximity{weight: w, window: cmp.Or(q.GetProximityWindow(), 8)}
 	}
 	return p, nil
-}
-
-// option reads a number of an option with options of its own, such as query<max_terms: 5>.
-func option(f *schema.Field, name, key string) (int, bool) {
-	for _, o := range f.Options {
-		inner, ok := strings.CutPrefix(o.String(), name+"<")
-		if !ok {
-			continue
-		}
-		for item := range strings.SplitSeq(strings.TrimSuffix(inner, ">"), ",") {
-			if k, v, ok := strings.Cut(item, ":"); ok && strings.TrimSpace(k) == key {
-				if n, err := strconv.Atoi(strings.TrimSpace(v)); err == nil {
-					return n, true
-				}
-			}
-		}
-	}
-	return 0, false
 }
 
 func (c *compiler) phrase(q *summapb.PhraseQuery) (*part, error) {
@@ -521,76 +505,6 @@ func (c *compiler) binary(q *summapb.BinaryDenseVectorQuery) (*part, error) {
 		return nil, err
 	}
 	return &part{kind: kindVector, field: id, vector: knn.Request{Field: f.Name, Bits: q.GetVector(), Combiner: comb}}, nil
-}
-
-func (c *compiler) sparse(q *summapb.SparseVectorQuery) (*part, error) {
-	id, f, err := c.vectorField("SparseVectorQuery", q.GetField(), schema.SparseVector, "sparse_vector")
-	switch {
-	case err != nil:
-		return nil, err
-	case q.GetText() != "":
-		return nil, invalid("Field '%s' has no query config", f.Name)
-	case len(q.GetIndices()) != len(q.GetValues()):
-		return nil, invalid("Sparse query indices and values must have the same length (%d vs %d)", len(q.GetIndices()), len(q.GetValues()))
-	case !finite(q.GetValues()):
-		return nil, invalid("Sparse query values must be finite")
-	}
-	if p := float64(q.GetPruning()); math.IsNaN(p) || p < 0 || p > 1 {
-		return nil, invalid("Sparse query pruning must be finite and in [0, 1], got %s", trim(p))
-	}
-	comb, err := combiner(q.GetCombiner(), q.GetCombinerTemperature(), q.GetCombinerTopK(), q.GetCombinerDecay())
-	if err != nil {
-		return nil, err
-	}
-	indices, weights := sparseQuery(q)
-	if len(indices) == 0 {
-		return &part{kind: kindNothing}, nil
-	}
-	return &part{kind: kindVector, field: id, vector: knn.Request{Field: f.Name, Indices: indices, Weights: weights, Combiner: comb}}, nil
-}
-
-// sparseQuery returns the dimensions of a sparse query that take part, ascending: equal ones added up, those that weigh too little for
-// weight_threshold or pruning left out, and of the rest the heaviest.
-func sparseQuery(q *summapb.SparseVectorQuery) (indices []uint32, weights []float32) {
-	type pair struct {
-		i uint32
-		w float32
-	}
-	var pairs []pair
-	for k, i := range q.GetIndices() {
-		pairs = append(pairs, pair{i, q.GetValues()[k]})
-	}
-	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(a.i, b.i) })
-	out := pairs[:0]
-	for _, p := range pairs {
-		if n := len(out); n > 0 && out[n-1].i == p.i {
-			out[n-1].w += p.w
-			continue
-		}
-		out = append(out, p)
-	}
-	abs := func(w float32) float32 { return float32(math.Abs(float64(w))) }
-	out = slices.DeleteFunc(out, func(p pair) bool { return p.w == 0 || abs(p.w) < q.GetWeightThreshold() })
-	heaviest := func(n int) {
-		if n >= len(out) {
-			return
-		}
-		slices.SortStableFunc(out, func(a, b pair) int { return cmp.Compare(abs(b.w), abs(a.w)) })
-		out = out[:n]
-	}
-	most := maxSparseTerms
-	if n := q.GetMaxQueryDims(); n > 0 {
-		most = min(most, int(min(n, maxSparseTerms)))
-	}
-	if p := q.GetPruning(); p > 0 && p < 1 {
-		most = min(most, max(int(math.Ceil(float64(p)*float64(len(out)))), 1))
-	}
-	heaviest(most)
-	slices.SortFunc(out, func(a, b pair) int { return cmp.Compare(a.i, b.i) })
-	for _, p := range out {
-		indices, weights = append(indices, p.i), append(weights, p.w)
-	}
-	return indices, weights
 }
 
 // clause is what package passage looks for.

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/passage"
+	"github.com/weft-search/weft/internal/text/wordpiece"
 )
 
 // Index is a snapshot of an index to search. Its fields must not change while a call runs.
@@ -25,8 +26,9 @@ type Index struct {
 	Schema    *schema.Schema
 	Analyzers exec.Analyzers
 	Leaves    []exec.Leaf
-	Segments  []string // the id of each leaf, 32 hex digits; ascending, as equals stand by it
-	Cache     *Cache   // may be nil
+	Segments  []string         // the id of each leaf, 32 hex digits; ascending, as equals stand by it
+	Cache     *Cache           // may be nil
+	Models    *wordpiece.Store // of texts that are searched for in sparse vectors; nil: there are none
 }
 
 // Cache remembers of segments what searches would else count each time. One serves any number of indexes. The zero value is ready for

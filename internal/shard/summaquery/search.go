@@ -20,7 +20,7 @@ func Search(ctx context.Context, ix *Index, req *summapb.SearchRequest, w summa.
 	began := time.Now()
 	fused := req.GetQuery().GetFusion()
 	s := &search{ix: ix, req: req, w: w, limits: limits, out: &summapb.SearchResponse{Timings: &summapb.SearchTimings{}}}
-	c := &compiler{ix: ix}
+	c := &compiler{ctx: ctx, ix: ix}
 	var err error
 	if s.second, err = c.reranker(req.GetReranker()); err != nil {
 		return nil, err

@@ -126,7 +126,7 @@ func fieldStats(ctx context.Context, ix *Index, field int) (st score.FieldStats,
 // TextStats returns the statistics of the text leaves of a query: of each field that one of them names, with all their terms. Terms that
 // stand nowhere are left out.
 func TextStats(ctx context.Context, ix *Index, q *summapb.Query) (*summapb.TextStats, error) {
-	c := &compiler{ix: ix}
+	c := &compiler{ctx: ctx, ix: ix}
 	p, err := c.query(q)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,161 @@
+package wordpiece
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func put(t *testing.T, path, data string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const small = `{"model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {"[UNK]": 0, "sea": 5, "##s": 7}}, "pre_tokenizer": {"type": "BertPreTokenizer"}}`
+
+func TestModelsOfAFolder(t *testing.T) {
+	dir := t.TempDir()
+	out := t.TempDir()
+	put(t, filepath.Join(dir, "org/model/tokenizer.json"), small)
+	put(t, filepath.Join(dir, "org/model/idf.json"), `{"sea": 2.5, "[UNK]": 9, "nowhere": 1}`)
+	put(t, filepath.Join(dir, "bare/tokenizer.json"), small)
+	put(t, filepath.Join(dir, "bad/tokenizer.json"), `{"model": {"type": "BPE", "vocab": {}, "merges": []}}`)
+	put(t, filepath.Join(out, "model/tokenizer.json"), small)
+	if err := os.Symlink(filepath.Join(out, "model"), filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	s := NewStore(dir)
+	for _, name := range []string{"org/model", filepath.Join(dir, "org/model"), filepath.Join(dir, "org/model/tokenizer.json")} {
+		tok, err := s.Tokenizer(name)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := tok.Tokens("seas sea what", nil); !slices.Equal(got, []uint32{5, 7, 5}) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	w, err := s.Weights("org/model")
+	if err != nil || w.Of(5) != 2.5 || w.Of(0) != 9 || w.Of(7) != 1 {
+		t.Errorf("%v, %v", w, err)
+	}
+	for _, name := range []string{"", ".", "..", "../x", "org", "org/model/", "org//model", "nowhere", "link", filepath.Join(out, "model"), "index://org/model", "/", "org/model/tokenizer.json", "\x00"} {
+		tok, err := s.Tokenizer(name)
+		if _, ok := errors.AsType[*NotFoundError](err); !ok {
+			t.Errorf("%q: %v, %v", name, tok, err)
+		}
+	}
+	if _, err := s.Weights("bare"); err == nil {
+		t.Error("weights of a model without any")
+	}
+	if _, err := s.Tokenizer("bad"); err == nil || !strings.Contains(err.Error(), "BPE") {
+		t.Error(err)
+	}
+	if _, err := NewStore(filepath.Join(dir, "no folder")).Tokenizer("org/model"); err == nil {
+		t.Error("a tokenizer of no folder")
+	}
+}
+
+// A file that is replaced counts from then on, with the weights by its numbers.
+func TestModelsAreReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "m/tokenizer.json")
+	put(t, path, small)
+	put(t, filepath.Join(dir, "m/idf.json"), `{"sea": 2.5}`)
+	s := NewStore(dir)
+	first, err := s.Tokenizer("m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.Tokenizer("m"); again != first || err != nil {
+		t.Error("a file that is the same was read again", err)
+	}
+	if w, err := s.Weights("m"); err != nil || w.Of(5) != 2.5 {
+		t.Error(w, err)
+	}
+	put(t, path, strings.ReplaceAll(small, "5", "66"))
+	if err := os.Chtimes(path, time.Time{}, time.Unix(1e9, 0)); err != nil {
+		t.Fatal(err)
+	}
+	tok, err := s.Tokenizer("m")
+	if err != nil || !slices.Equal(tok.Tokens("sea", nil), []uint32{66}) {
+		t.Error(err)
+	}
+	if w, err := s.Weights("m"); err != nil || w.Of(66) != 2.5 || w.Of(5) != 1 {
+		t.Error(w, err)
+	}
+	put(t, path, "{")
+	if _, err := s.Tokenizer("m"); err == nil {
+		t.Error("a broken file was read")
+	}
+}
+
+func TestFilesThatAreRefused(t *testing.T) {
+	vocab := `"vocab": {"a": 1}`
+	for name, c := range map[string]struct{ file, want string }{
+		"no JSON":              {"{", "no JSON"},
+		"another model":        {`{"model": {"type": "Unigram", "vocab": [["a", 1]]}}`, "Unigram"},
+		"no vocabulary":        {`{"model": {"type": "WordPiece", "vocab": {}}}`, "vocabulary"},
+		"numbers of no kind":   {`{"model": {"vocab": {"a": -1}}}`, "/model/vocab"},
+		"a long token":         {`{"model": {"vocab": {"` + strings.Repeat("a", 1000) + `": 1}}}`, "1000 bytes"},
+		"long words":           {`{"model": {"max_input_chars_per_word": 100000, ` + vocab + `}}`, "characters"},
+		"a normalizer":         {`{"normalizer": {"type": "Precompiled"}, "model": {` + vocab + `}}`, "Precompiled"},
+		"one within":           {`{"normalizer": {"type": "Sequence", "normalizers": [{"type": "Nmt"}]}, "model": {` + vocab + `}}`, "Nmt"},
+		"a pre-tokenizer":      {`{"pre_tokenizer": {"type": "ByteLevel"}, "model": {` + vocab + `}}`, "ByteLevel"},
+		"a way of punctuation": {`{"pre_tokenizer": {"type": "Punctuation", "behavior": "Removed"}, "model": {` + vocab + `}}`, "Removed"},
+		"a whole-word token":   {`{"added_tokens": [{"id": 3, "content": "x", "single_word": true}], "model": {` + vocab + `}}`, "not known"},
+		"many levels": {
+			`{"normalizer": ` + strings.Repeat(`{"type": "Sequence", "normalizers": [`, 20) + `{"type": "NFC"}` + strings.Repeat(`]}`, 20) + `, "model": {` + vocab + `}}`, "too many parts",
+		},
+	} {
+		if _, err := Parse([]byte(c.file)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func FuzzTokens(f *testing.F) {
+	var toks []*Tokenizer
+	for _, name := range []string{"uncased", "plain", "split"} {
+		b, err := os.ReadFile("testdata/" + name + ".json")
+		if err != nil {
+			f.Fatal(err)
+		}
+		tok, err := Parse(b)
+		if err != nil {
+			f.Fatal(err)
+		}
+		toks = append(toks, tok)
+	}
+	f.Add("Über [CLS] 日本\xff\x00 ́")
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, tok := range toks {
+			for _, id := range tok.Tokens(s, nil) {
+				if tok.special[id] {
+					t.Errorf("%q has the special token %d", s, id)
+				}
+			}
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(small))
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		tok, err := Parse(b)
+		if (tok == nil) == (err == nil) {
+			panic("neither")
+		}
+		if tok != nil {
+			tok.Tokens("Some Text [UNK] ̈ 日本 x", nil)
+		}
+	})
+}
