@@ -130,8 +130,12 @@ func (m *member) holdAside(next []Refused) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range next {
-		// They are put aside before they leave the queue.
-		set[r.Entry] = max(m.asideSet[r.Entry], m.waits.of[Hash(r.Entry)].last)
+		// They are put aside before they leave the queue. After a start the time is what is known.
+		last := max(m.asideSet[r.Entry], m.waits.of[Hash(r.Entry)].last)
+		if last == 0 {
+			last = stampOf(r.Since.UnixMilli())
+		}
+		set[r.Entry] = last
 	}
 	m.aside, m.asideSet = next, set
 	m.waits.edits++

@@ -25,7 +25,7 @@
 //
 // Waiting tells whether a member waits for a document, by 64 bits of a hash, for up to 65,536 documents of a member; beyond, and after an overflow,
 // it may wait for any. Each has a stamp of when it was last missed: of members that all miss something of a document, the one whose last miss
-// is the earliest has all that came later. Stamps are in memory: after a start those of what was there are not known. Kept lists all for others,
+// is the earliest has all that came later. Stamps are in memory, and after a start they are the times of the records. Kept lists all for others,
 // and Heard takes over what others have told, so that what is missed after that has later stamps than theirs.
 //
 // # Torn tail or corruption

@@ -91,6 +91,12 @@ type pendingRecord struct {
 	at      int64
 }
 
+// run is some documents of an Add in a row that were missed at one time, in Unix milliseconds.
+type run struct {
+	at  int64
+	ids []string
+}
+
 func newMember(q *Queue, addr string) *member {
 	return &member{q: q, addr: addr, name: escape(addr), fresh: map[Entry]struct{}{}}
 }
@@ -169,7 +175,7 @@ func (m *member) recoverSegment(s *segment, last bool) (cause *CorruptError, err
 		for _, id := range r.ids {
 			e := Entry{Index: r.index, ID: string(id)}
 			m.note(e)
-			found = append(found, noted{hash: Hash(e), stored: true})
+			found = append(found, noted{Hash(e), stampOf(r.at), true})
 		}
 		m.waits.note(found)
 	})
@@ -262,28 +268,38 @@ func (m *member) join(index string, ids []string, last uint64) *group {
 		g.over = ErrExpired
 		return g
 	}
-	left := make([]string, 0, len(ids))
+	now := m.q.o.Now().UnixMilli()
+	var runs []run
 	for _, id := range ids {
 		e := Entry{Index: index, ID: id}
-		stored := m.note(e)
-		if stored {
-			left = append(left, id)
+		x := noted{Hash(e), last, m.note(e)}
+		g.noted = append(g.noted, x)
+		if !x.stored {
+			continue
 		}
-		g.noted = append(g.noted, noted{Hash(e), last, stored})
+		at := now
+		if was := m.waits.of[x.hash].last; last <= Unacknowledged && was > Unacknowledged {
+			at = int64(was / 1000) // after a start it is what is known of when it was missed
+		}
+		if n := len(runs); n == 0 || runs[n-1].at != at {
+			runs = append(runs, run{at: at})
+		}
+		runs[len(runs)-1].ids = append(runs[len(runs)-1].ids, id)
 	}
-	at := m.q.o.Now().UnixMilli()
-	for len(left) > 0 {
-		before := len(g.buf)
-		var n int
-		g.buf, n = appendRecord(g.buf, m.seq+1, at, index, left)
-		if m.size+m.flight+int64(len(g.buf))+headerSize > m.q.o.MaxBytes {
-			g.over = ErrFull
-			g.buf, g.records = nil, nil
-			return g
+	for _, of := range runs {
+		for left := of.ids; len(left) > 0; {
+			before := len(g.buf)
+			var n int
+			g.buf, n = appendRecord(g.buf, m.seq+1, of.at, index, left)
+			if m.size+m.flight+int64(len(g.buf))+headerSize > m.q.o.MaxBytes {
+				g.over = ErrFull
+				g.buf, g.records = nil, nil
+				return g
+			}
+			m.seq++
+			g.records = append(g.records, pendingRecord{seq: m.seq, size: len(g.buf) - before, entries: n, at: of.at})
+			left = left[n:]
 		}
-		m.seq++
-		g.records = append(g.records, pendingRecord{seq: m.seq, size: len(g.buf) - before, entries: n, at: at})
-		left = left[n:]
 	}
 	return g
 }

@@ -41,16 +41,16 @@ const (
 // Waiting is what is known here of a member and a document.
 type Waiting struct {
 	Wait Wait
-	// Last is the stamp of the last write of the document that the member missed, or less: with Sure it is that. Of two stamps the lower one
-	// is that of the earlier miss, see Queue.Heard. Unacknowledged: no write that it missed was confirmed.
+	// Last is the stamp of the last write of the document that the member missed, as far as it is known. Of two stamps the lower one is that of the
+	// earlier miss, see Queue.Heard. Unacknowledged: no write that it missed was confirmed. After a start it is the time at which
+	// it was stored last, which is earlier where it was missed again and again before it was given out.
 	Last uint64
-	Sure bool
 }
 
 // Kept is a document that a member waits for, as it is told to others.
 type Kept struct {
 	Hash uint64
-	Last uint64 // as in Waiting; 0: it is not known
+	Last uint64 // as in Waiting
 }
 
 // waits are the documents that a member waits for, by their hashes. It is under mu of the member.
@@ -73,6 +73,9 @@ type noted struct {
 	stored bool
 }
 
+// stampOf is the stamp of a time on the disk, in Unix milliseconds.
+func stampOf(at int64) uint64 { return uint64(max(at, 1)) * 1000 }
+
 // note takes what an Add has made durable.
 func (w *waits) note(list []noted) {
 	if len(list) == 0 {
@@ -90,7 +93,7 @@ func (w *waits) note(list []noted) {
 			w.lossy = true
 			continue
 		case !ok:
-			f.last = x.last
+			f.last = max(x.last, Unacknowledged)
 		case x.last > Unacknowledged:
 			f.last = max(f.last, x.last)
 		}
@@ -157,7 +160,7 @@ func (q *Queue) Stamp() uint64 { return q.clock.last.Load() }
 func (q *Queue) Waiting(member string, e Entry) Waiting {
 	m := q.known(member)
 	if m == nil {
-		return Waiting{Sure: true}
+		return Waiting{}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,9 +171,7 @@ func (q *Queue) Waiting(member string, e Entry) Waiting {
 	case m.marked || m.cause != nil, m.waits.lossy && !waits:
 		out.Wait = May
 	case waits || aside:
-		out.Wait, out.Sure = Does, out.Last > 0
-	default:
-		out.Sure = true
+		out.Wait = Does
 	}
 	return out
 }

@@ -18,17 +18,19 @@ func waiting(t testing.TB, q *Queue, member, id string) Waiting {
 // TestAQueueKnowsWhatAMemberWaitsFor: by document, until it is done with, in the queue and aside, and in which order it was missed.
 func TestAQueueKnowsWhatAMemberWaitsFor(t *testing.T) {
 	fsys := memfs.New(nil)
-	q := open(t, fsys, Options{})
-	if got := waiting(t, q, "a:1", "1"); got != (Waiting{Sure: true}) {
+	at := time.Unix(1_700_000_000, 0)
+	o := Options{Now: func() time.Time { return at }, MaxAge: 24 * time.Hour}
+	q := open(t, fsys, o)
+	if got := waiting(t, q, "a:1", "1"); got != (Waiting{}) {
 		t.Errorf("a member that was never heard of: %+v", got)
 	}
 	add(t, q, "a:1", "x", "1", "2")
 	add(t, q, "b:1", "x", "1")
 	a, b := waiting(t, q, "a:1", "1"), waiting(t, q, "b:1", "1")
-	if a.Wait != Does || b.Wait != Does || !a.Sure || !b.Sure || a.Last >= b.Last {
+	if a.Wait != Does || b.Wait != Does || a.Last >= b.Last {
 		t.Errorf("one after the other: %+v, %+v", a, b)
 	}
-	if got := waiting(t, q, "b:1", "2"); got != (Waiting{Sure: true}) {
+	if got := waiting(t, q, "b:1", "2"); got != (Waiting{}) {
 		t.Errorf("the document of another: %+v", got)
 	}
 	add(t, q, "a:1", "x", "1") // it is not stored again
@@ -44,10 +46,11 @@ func TestAQueueKnowsWhatAMemberWaitsFor(t *testing.T) {
 	if a.Last <= b.Last {
 		t.Errorf("what nobody has counts: %+v, %+v", a, b)
 	}
-	if got := waiting(t, q, "a:1", "3"); got != (Waiting{Does, Unacknowledged, true}) {
+	if got := waiting(t, q, "a:1", "3"); got != (Waiting{Does, Unacknowledged}) {
 		t.Errorf("what nobody has: %+v", got)
 	}
 	// It is waited for while it is given, and where it is put behind, or aside, as it was missed.
+	at = at.Add(time.Minute)
 	batch := next(t, q, "a:1", 10)
 	before := waiting(t, q, "a:1", "2")
 	if _, err := q.Requeue("a:1", "x", []string{"2"}); err != nil {
@@ -61,7 +64,7 @@ func TestAQueueKnowsWhatAMemberWaitsFor(t *testing.T) {
 	if got := waiting(t, q, "a:1", "1"); got != a {
 		t.Errorf("put aside: %+v, before %+v", got, a)
 	}
-	if got := waiting(t, q, "a:1", "3"); got != (Waiting{Sure: true}) {
+	if got := waiting(t, q, "a:1", "3"); got != (Waiting{}) {
 		t.Errorf("done with: %+v", got)
 	}
 	if err := q.TakeBack("a:1", entries("x", "1")); err != nil {
@@ -71,17 +74,19 @@ func TestAQueueKnowsWhatAMemberWaitsFor(t *testing.T) {
 		t.Errorf("taken back: %+v", got)
 	}
 	setAside(t, q, "a:1", "x", "9")
-	// After a start the order is not known, until one is missed again.
+	// After a start it is what the disk has, in milliseconds, until one is missed again.
+	nine := waiting(t, q, "a:1", "9")
+	at = at.Add(time.Hour)
 	closeQueue(t, q)
-	q = open(t, fsys, Options{})
+	q = open(t, fsys, o)
 	defer closeQueue(t, q)
-	for _, id := range []string{"2", "9"} {
-		if got := waiting(t, q, "a:1", id); got != (Waiting{Wait: Does}) {
-			t.Errorf("%s after a start: %+v", id, got)
+	for id, was := range map[string]Waiting{"2": before, "9": nine} {
+		if got := waiting(t, q, "a:1", id); got != (Waiting{Does, was.Last / 1000 * 1000}) {
+			t.Errorf("%s after a start: %+v, before %+v", id, got, was)
 		}
 	}
 	add(t, q, "a:1", "x", "2")
-	if got := waiting(t, q, "a:1", "2"); got.Wait != Does || !got.Sure {
+	if got := waiting(t, q, "a:1", "2"); got.Last != uint64(at.UnixMicro()) {
 		t.Errorf("missed again after a start: %+v", got)
 	}
 	// Where entries were dropped it may wait for any.
@@ -223,7 +228,7 @@ func TestWaitsAreWhatIsQueued(t *testing.T) {
 				}
 				if !want[id] {
 					delete(last, id)
-				} else if at := last[id]; at > 0 && (w.Last != at || !w.Sure) {
+				} else if at := last[id]; at > 0 && w.Last != at {
 					t.Fatalf("seed %d, step %d: %s was missed at %d last, and it is said %+v", seed, step, id, at, w)
 				}
 				if i := slices.IndexFunc(list, func(k Kept) bool { return k.Hash == Hash(Entry{"x", id}) }); (i >= 0) != want[id] || i >= 0 && list[i].Last != w.Last {
