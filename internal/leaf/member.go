@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/score"
@@ -153,6 +155,9 @@ type DropIndexReply struct {
 // Sum is a checksum of a document: the 128-bit xxh3 of its source as Export gives it, big-endian. The zero Sum is no document.
 type Sum [16]byte
 
+// SumOf is the checksum of a source.
+func SumOf(source []byte) Sum { return xxh3.Hash128(source).Bytes() }
+
 // HashRange is a range of placement.Hash, both ends included.
 type HashRange struct{ From, To uint32 }
 
@@ -179,6 +184,10 @@ type SumsReply struct {
 	// Fence names the one that the call made, for a Sync of what the reply says. 0: it made none, as members do that know of no fences, and
 	// clients that asked in several calls.
 	Fence uint64
+	// Synced, with Fence, are the places of the ids whose last change here was made by a Sync, or may have been, ascending. What a Sync puts
+	// may be older than what it replaces: whoever copies members to each other cannot see what is on its way to them. Of an id that is not
+	// among them whatever was written here last is still there.
+	Synced []int
 }
 
 // FencedSums asks a member for the checksums of documents by id with a fence, and one that knows of no fences without.
@@ -210,8 +219,10 @@ type DigestReply struct {
 
 // SyncItem is one document to be put or deleted.
 type SyncItem struct {
-	ID     string
-	Expect Sum    // what has to be there: the zero Sum for nothing
+	ID string
+	// Expect is what has to be there: the zero Sum for nothing. With that and no Body the item changes nothing, and is applied where nothing is
+	// there: no write that comes behind it is IndexReply.Fresh, also where the index is made by that.
+	Expect Sum
 	Body   []byte // the document as Index takes it; nil: it is deleted
 }
 

@@ -208,6 +208,9 @@ func (c *catalog) open(ctx context.Context, i *index) {
 	} else {
 		cfg := n.shardConfig(i.entry, sch)
 		cfg.Disturbed = !i.made || c.disturbedLately()
+		if !i.made {
+			i.fences.opened()
+		}
 		i.eng, i.err = n.openEngine(ctx, cfg)
 	}
 	if i.err != nil {

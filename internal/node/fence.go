@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/zeebo/xxh3"
 )
@@ -18,7 +20,12 @@ type fences struct {
 	last uint32            // lower half of the latest one
 	of   map[uint64]uint32 // the latest of each document, by a hash of its id: two with the same cost a needless look
 	busy map[uint64]int    // documents that a Sync is at, with how many
-	idle chan struct{}     // closed when a Sync ends; nil while nobody waits for that
+	// synced are the documents that a Sync changed last, by the same hash; few tells writers without mu that there are none. Until unknown
+	// any document may be one: of the process before, or of a table that was full.
+	synced  map[uint64]struct{}
+	few     atomic.Int64
+	unknown time.Time
+	idle    chan struct{} // closed when a Sync ends; nil while nobody waits for that
 }
 
 // mostFences bounds the documents that a table has fences for: 2 MiB of them. A full one is begun anew, which costs those a round who read checksums
@@ -93,6 +100,68 @@ func (f *fences) begin(ids []string, fence uint64) (may []bool) {
 		f.busy[h]++
 	}
 	return may
+}
+
+// mostSynced bounds the documents that are known to have been changed by a Sync last: 2 MiB of them.
+const mostSynced = 1 << 16
+
+// unknownFor is for how long every document may have been changed by a Sync, when it is not known which were: longer than a write and
+// the comparison that follows it are under way.
+const unknownFor = time.Minute
+
+// opened begins a table for an index that was there before.
+func (f *fences) opened() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unknown = time.Now().Add(unknownFor)
+}
+
+// changed notes that a Sync changed documents. It is called before end.
+func (f *fences) changed(ids []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.synced)+len(ids) > mostSynced {
+		f.unknown = time.Now().Add(unknownFor)
+		clear(f.synced)
+	}
+	if f.synced == nil {
+		f.synced = map[uint64]struct{}{}
+	}
+	for _, id := range ids {
+		f.synced[xxh3.HashString(id)] = struct{}{}
+	}
+	f.few.Store(int64(len(f.synced)))
+}
+
+// write notes that documents are about to be written by something else than a Sync. If a Sync changes one of them before they are, it counts as
+// changed by that though it is not, which costs whoever writes it a look.
+func (f *fences) write(n int, id func(i int) string) {
+	if f.few.Load() == 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range n {
+		delete(f.synced, xxh3.HashString(id(i)))
+	}
+	f.few.Store(int64(len(f.synced)))
+}
+
+// among returns the places of documents that may have been changed by a Sync last.
+func (f *fences) among(ids []string) []int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := time.Now().Before(f.unknown)
+	if !all && len(f.synced) == 0 {
+		return nil
+	}
+	var out []int
+	for i, id := range ids {
+		if _, ok := f.synced[xxh3.HashString(id)]; all || ok {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // end ends what begin allowed.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestFencesWaitForSyncsUnderWay(t *testing.T) {
@@ -85,4 +88,39 @@ func TestFencesAreBounded(t *testing.T) {
 	if last>>32 == first>>32 || !f.begin([]string{"first"}, last)[0] {
 		t.Error("a fence of the new table does not count")
 	}
+}
+
+// TestWhatIsKnownOfSyncs: more than there is room for, and what an earlier process did, is anything for a minute.
+func TestWhatIsKnownOfSyncs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f fences
+		ids := func(from, to int) []string {
+			out := make([]string, 0, to-from)
+			for i := from; i < to; i++ {
+				out = append(out, strconv.Itoa(i))
+			}
+			return out
+		}
+		says := func(what string, of []string, want ...int) {
+			t.Helper()
+			if got := f.among(of); !slices.Equal(got, want) {
+				t.Errorf("%s: %v, not %v", what, got, want)
+			}
+		}
+		some := ids(0, 4)
+		says("nothing happened", some)
+		f.changed(some[1:3])
+		says("two were changed", some, 1, 2)
+		f.write(2, func(i int) string { return some[2*i] })
+		says("one of them was written", some, 1)
+		f.changed(ids(10, 9+mostSynced))
+		says("it is full", some, 1)
+		f.changed(ids(5, 6))
+		f.write(1, func(int) string { return "0" })
+		says("there was no room", some, 0, 1, 2, 3)
+		<-time.After(unknownFor)
+		says("a minute later", append(some, "5"), 4)
+		f.opened()
+		says("it was opened", some, 0, 1, 2, 3)
+	})
 }

@@ -45,6 +45,14 @@ func TestFreshDocuments(t *testing.T) {
 	}
 	fresh("where there was an index of that name", "a", false)
 
+	s = newServer(t, Config{DataDir: t.TempDir()})
+	fresh("of one more node", "a", true)
+	_, err := s.node.Leaf().(leaf.Member).Sync(ctx, &leaf.SyncRequest{Index: "b", Items: []leaf.SyncItem{{ID: "nosuch"}}})
+	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.IndexNotFound {
+		t.Errorf("a Sync of an index that is not there: %v", err)
+	}
+	fresh("in an index that was not there when something of it was to stay away", "b", false)
+
 	dir = t.TempDir()
 	s = newServer(t, Config{DataDir: dir})
 	fresh("before a restart", "a", true)

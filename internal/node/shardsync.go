@@ -118,6 +118,10 @@ func (l *shardLeaf) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.Sums
 		if err != nil {
 			return nil, err
 		}
+		if req.Fence {
+			// Behind the look: what it has shown and a Sync put there is among them, unless something was written over it since.
+			reply.Synced = c.reading.lease.fences.among(req.IDs)
+		}
 		reply.Meta = c.meta(stageRead)
 		return reply, nil
 	})
@@ -389,6 +393,14 @@ func (s *syncing) run() error {
 		return err
 	}
 	if !s.w.has {
+		// The index may be made at this moment. Either it is there now, or whoever makes it finds it disturbed.
+		n.catalog.disturb()
+		s.w.release()
+		if err := s.w.find(s.c.ctx); err != nil {
+			return err
+		}
+	}
+	if !s.w.has {
 		return &noIndexError{s.c.name} // it is not for a copy to make an index
 	}
 	ctx, stop := s.w.lease.within(s.c.ctx)
@@ -460,6 +472,7 @@ func (s *syncing) apply(ctx context.Context, from, to int) error {
 		if err := s.w.commit(ctx, &s.batch); err != nil {
 			return err
 		}
+		var changed []string
 		todo = todo[:0]
 		for k, i := range waiting {
 			switch it := &s.batch.items[k]; {
@@ -472,8 +485,10 @@ func (s *syncing) apply(ctx context.Context, from, to int) error {
 				s.refuse(i, it.fail)
 			default:
 				s.settle(i, it)
+				changed = append(changed, it.key)
 			}
 		}
+		s.w.lease.fences.changed(changed)
 	}
 	return nil
 }
@@ -482,7 +497,9 @@ func (s *syncing) apply(ctx context.Context, from, to int) error {
 func (s *syncing) settle(i int, it *item) {
 	s.wrote, s.reply.Applied[i] = true, true
 	if it.del {
-		s.c.node.documents.deleted.Inc()
+		if s.reply.Sums[i] != (leaf.Sum{}) {
+			s.c.node.documents.deleted.Inc()
+		}
 		s.reply.Sums[i] = leaf.Sum{}
 		return
 	}
@@ -534,7 +551,7 @@ func (s *syncing) prepare(ctx context.Context, from int, todo []int, last bool) 
 		case typed.fail != nil:
 			s.c.node.documents.rejected.Inc()
 			s.refuse(i, typed.fail)
-		case typed.del && have == leaf.Sum{}, !typed.del && have == shard.SumOf(typed.doc.Source):
+		case !typed.del && have == shard.SumOf(typed.doc.Source):
 			s.reply.Applied[i] = true
 		default:
 			b.items = append(b.items, typed)

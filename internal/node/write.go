@@ -144,6 +144,7 @@ func (n *Node) deleteDocuments(ctx context.Context, name string, ids []string) (
 	for i, id := range ids {
 		ops[i] = shard.Op{Delete: true, Key: id}
 	}
+	l.fences.write(len(ops), func(i int) string { return ops[i].Key })
 	res, err := l.eng.Apply(within, ops)
 	if err != nil {
 		return 0, false, after, n.problem(within, err)
@@ -417,6 +418,9 @@ func (w *writer) applyTyped(ctx context.Context, b *batch) error {
 	}
 	if len(b.ops) == 0 {
 		return nil
+	}
+	if b.ops[0].If == nil { // a Sync, of which all have a condition, tells of what it has changed itself
+		w.lease.fences.write(len(b.ops), func(i int) string { return b.ops[i].Key })
 	}
 	res, err := w.lease.eng.Apply(ctx, b.ops)
 	if err != nil {

@@ -5339,12 +5339,14 @@ func (x *SumsRequest) GetFence() bool {
 }
 
 type SumsReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
-	Ids           *Texts                 `protobuf:"bytes,2,opt,name=ids,proto3" json:"ids,omitempty"`       // with range; else absent: those of the request
-	Sums          []byte                 `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`     // 16 bytes for each id; zero: not there
-	Next          []byte                 `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`     // the `after` of what follows; empty at the end
-	Fence         uint64                 `protobuf:"fixed64,5,opt,name=fence,proto3" json:"fence,omitempty"` // what the call made; 0: none
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Meta  *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
+	Ids   *Texts                 `protobuf:"bytes,2,opt,name=ids,proto3" json:"ids,omitempty"`       // with range; else absent: those of the request
+	Sums  []byte                 `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`     // 16 bytes for each id; zero: not there
+	Next  []byte                 `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`     // the `after` of what follows; empty at the end
+	Fence uint64                 `protobuf:"fixed64,5,opt,name=fence,proto3" json:"fence,omitempty"` // what the call made; 0: none
+	// Synced, with a fence, are the places of the ids whose last change was made by a Sync, or may have been, ascending.
+	Synced        []uint32 `protobuf:"varint,6,rep,packed,name=synced,proto3" json:"synced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5412,6 +5414,13 @@ func (x *SumsReply) GetFence() uint64 {
 		return x.Fence
 	}
 	return 0
+}
+
+func (x *SumsReply) GetSynced() []uint32 {
+	if x != nil {
+		return x.Synced
+	}
+	return nil
 }
 
 type DigestRequest struct {
@@ -7014,13 +7023,14 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x05range\x18\x04 \x01(\v2\x18.weft.shard.v1.HashRangeR\x05range\x12\x14\n" +
 	"\x05after\x18\x05 \x01(\fR\x05after\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\rR\x05limit\x12\x14\n" +
-	"\x05fence\x18\a \x01(\bR\x05fence\"\x9a\x01\n" +
+	"\x05fence\x18\a \x01(\bR\x05fence\"\xb2\x01\n" +
 	"\tSumsReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12&\n" +
 	"\x03ids\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12\x12\n" +
 	"\x04sums\x18\x03 \x01(\fR\x04sums\x12\x12\n" +
 	"\x04next\x18\x04 \x01(\fR\x04next\x12\x14\n" +
-	"\x05fence\x18\x05 \x01(\x06R\x05fence\"d\n" +
+	"\x05fence\x18\x05 \x01(\x06R\x05fence\x12\x16\n" +
+	"\x06synced\x18\x06 \x03(\rR\x06synced\"d\n" +
 	"\rDigestRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12'\n" +
 	"\x04view\x18\x02 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12\x14\n" +

@@ -203,15 +203,16 @@ type chunk struct {
 type bulkDoc struct {
 	line     int
 	key      string
+	sum      leaf.Sum
 	from, to int // of its line in raws
 }
 
 func (c *chunk) raw(i int) []byte { return c.raws[c.docs[i].from:c.docs[i].to] }
 
-func (c *chunk) add(line int, key string, raw []byte) {
+func (c *chunk) add(line int, key string, sum leaf.Sum, raw []byte) {
 	from := len(c.raws)
 	c.raws = append(append(c.raws, raw...), '\n')
-	c.docs = append(c.docs, bulkDoc{line: line, key: key, from: from, to: from + len(raw)})
+	c.docs = append(c.docs, bulkDoc{line: line, key: key, sum: sum, from: from, to: from + len(raw)})
 	c.long = c.long || len(raw) > front.LongLine
 }
 
@@ -267,9 +268,9 @@ func (l *load) follow(ty *typing) {
 
 // add types a line and gives it to its lane.
 func (l *load) add(ctx context.Context, line front.Line) {
-	key, prob := l.typed(line.Bytes)
+	key, sum, prob := l.typed(line.Bytes)
 	if prob != nil && l.renew(ctx, prob) {
-		key, prob = l.typed(line.Bytes)
+		key, sum, prob = l.typed(line.Bytes)
 	}
 	if prob != nil {
 		l.reject(line.Number, l.idOf(line.Bytes), prob)
@@ -288,7 +289,7 @@ func (l *load) add(ctx context.Context, line front.Line) {
 		}
 	}
 	ln := l.lane(l.st.Writers(key))
-	ln.chunk.add(line.Number, key, line.Bytes)
+	ln.chunk.add(line.Number, key, sum, line.Bytes)
 	l.buffered += int64(len(line.Bytes))
 	if len(ln.chunk.raws)-len(ln.chunk.docs) >= chunkBytes || len(ln.chunk.docs) >= l.w.chunkDocs || ln.chunk.long {
 		l.flush(ctx, ln)
@@ -300,10 +301,10 @@ func (l *load) add(ctx context.Context, line front.Line) {
 }
 
 // typed takes a document apart; fields that it brings are pending from then on.
-func (l *load) typed(raw []byte) (key string, prob *api.Problem) {
+func (l *load) typed(raw []byte) (key string, sum leaf.Sum, prob *api.Problem) {
 	doc, found, derr := l.parser.Parse(raw)
 	if derr != nil {
-		return "", api.DocProblem(derr)
+		return "", sum, api.DocProblem(derr)
 	}
 	if len(found) > 0 {
 		sch, err := jsondoc.Merge(l.parser.Schema(), found)
@@ -311,12 +312,12 @@ func (l *load) typed(raw []byte) (key string, prob *api.Problem) {
 			if prob = api.SchemaProblem(err); prob == nil {
 				prob = &api.Problem{Code: api.Internal, Detail: "the fields of the document could not be added", Cause: err}
 			}
-			return doc.Key, prob
+			return doc.Key, sum, prob
 		}
 		l.parser.SetSchema(sch)
 		l.pending = append(l.pending, found...)
 	}
-	return doc.Key, nil
+	return doc.Key, leaf.SumOf(doc.Source), nil
 }
 
 // renew asks for the schema again where a document is refused by one that may be out of date, and tells whether it is another one.
@@ -349,7 +350,7 @@ func (l *load) retype(ty *typing) {
 	slices.SortFunc(all, func(a, b place) int { return cmp.Compare(a.c.docs[a.i].line, b.c.docs[b.i].line) })
 	refused := map[*chunk]map[int]bool{}
 	for _, p := range all {
-		if _, prob := l.typed(p.c.raw(p.i)); prob != nil {
+		if _, _, prob := l.typed(p.c.raw(p.i)); prob != nil {
 			l.reject(p.c.docs[p.i].line, p.c.docs[p.i].key, prob)
 			if refused[p.c] == nil {
 				refused[p.c] = map[int]bool{}
@@ -365,7 +366,7 @@ func (l *load) retype(ty *typing) {
 				if out[i] {
 					l.buffered -= int64(d.to - d.from)
 				} else {
-					ln.chunk.add(d.line, d.key, old.raw(i))
+					ln.chunk.add(d.line, d.key, d.sum, old.raw(i))
 				}
 			}
 		}
@@ -603,7 +604,7 @@ func (c *chunk) split(st *members.State) []*chunk {
 	for k, p := range parts {
 		out[k] = &chunk{ctx: c.ctx, ty: c.ty, number: c.number, name: laneName(destination(p.groups)), maybe: c.maybe}
 		for _, i := range p.at {
-			out[k].add(c.docs[i].line, c.docs[i].key, c.raw(i))
+			out[k].add(c.docs[i].line, c.docs[i].key, c.docs[i].sum, c.raw(i))
 		}
 	}
 	return out
@@ -630,7 +631,7 @@ func join(c *chunk, parts []*chunk) *chunk {
 			return out
 		}
 		p, i := parts[next], at[next]
-		out.add(p.docs[i].line, p.docs[i].key, p.raw(i))
+		out.add(p.docs[i].line, p.docs[i].key, p.docs[i].sum, p.raw(i))
 		at[next]++
 	}
 }
@@ -704,7 +705,7 @@ func (l *load) send(ctx context.Context, st *members.State, c *chunk, again bool
 	}
 	// Others are made equal to one that had taken it before: what it has may have been written since.
 	slices.SortStableFunc(in, func(a, b got[leaf.BulkReply]) int { return cmp.Compare(fresh(a), fresh(b)) })
-	if err := l.w.settleAt(ctx, st, l.ix, c.ty, r.ids, where(in), &a); err != nil {
+	if err := l.w.settleAt(ctx, st, l.ix, c.ty, r.ids, c.own(list, r.order), where(in), &a); err != nil {
 		if refused, ok := errors.AsType[*staleError](err); ok {
 			return refused
 		}
@@ -779,6 +780,22 @@ func (l *load) nobody(ctx context.Context, groups []*members.Group, list []got[l
 	defer l.mu.Unlock()
 	l.maybe = l.maybe || unknown
 	l.touchLocked(groups, &a)
+}
+
+// own is what members have just taken of a chunk: the documents at places in it, of which the last of an id stands. It is nil where a member
+// took it before: what that one has may have been written since.
+func (c *chunk) own(list []got[leaf.BulkReply], order []int) *own {
+	for i := range list {
+		if list[i].err == nil && list[i].reply.Repeated {
+			return nil
+		}
+	}
+	at := make(map[string]int, len(order))
+	o := &own{sums: make(map[string]leaf.Sum, len(order)), source: func(id string) []byte { return c.raw(at[id]) }}
+	for _, i := range order {
+		at[c.docs[i].key], o.sums[c.docs[i].key] = i, c.docs[i].sum
+	}
+	return o
 }
 
 // keys are the different ids of the documents of a chunk for which in is not false; nil: all.

@@ -14,6 +14,12 @@
 // writers is last finds all of it settled, or settles it, before its caller hears that the write is in. What it has found stays: a comparison
 // makes a fence at each member (leaf.SumsRequest.Fence), behind which nothing is put that another writer decided on by an earlier look.
 //
+// Copies cross writes too: while a write is on its way to one member, a repair may make another, which has it, equal to that one, for it does not
+// see what is on its way. So what a copy has put is no example for other members (leaf.SumsReply.Synced) where any has something that was
+// written there, for that is not older than the write whose Writer looks. Where all have copies, and not of what was written, that
+// is put there once more. It is as if it had been written at that moment: nobody was told before that it is in. A load that is sent again
+// is not put once more, for others may have written since.
+//
 // A write is not compared where every member calls it fresh: nothing had its id, and nothing was deleted there for far longer than a write
 // is under way. Then no other write of the id came before it at any member while it was under way: what is under way beside it comes
 // behind it at all of them, and so does not cross it. Among those others each is compared, or was not crossed either.
@@ -33,7 +39,7 @@
 //     The same holds while the store cannot be used, in which no index can be deleted either.
 //   - A bulk load goes to the groups in parallel: documents of different groups become visible in another order than that of the lines.
 //     Two documents with one id are in one group, and keep theirs.
-//   - A bulk load under way while its index is deleted may make the index again.
+//   - A bulk load under way while its index is deleted may make the index again, with the first new fields that come behind that.
 //
 // # Concurrency
 //

@@ -52,6 +52,15 @@ type held struct {
 	// deleted says that a document was, or was to be; time does not pass in a model.
 	deleted bool
 	fences  map[string]uint64 // the latest of each document
+	synced  map[string]bool   // what a Sync changed last
+}
+
+// wrote notes what of a document's state is by a Sync, and what is not.
+func (h *held) wrote(id string, bySync bool) {
+	if h.synced == nil {
+		h.synced = map[string]bool{}
+	}
+	h.synced[id] = bySync
 }
 
 // model is a member that holds its documents in maps.
@@ -235,6 +244,7 @@ func (m *model) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.IndexR
 		}
 		_, exists := h.docs[key]
 		h.docs[key] = source
+		h.wrote(key, false)
 		m.puts[key]++
 		reply := api.WriteReply{OK: true, ID: key, Members: api.Members{OK: 1, Total: 1}, Inferred: inferred}
 		return &leaf.IndexReply{WriteReply: reply, Fresh: !exists && !h.deleted}, nil
@@ -251,6 +261,7 @@ func (m *model) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (*leaf.
 		reply := &leaf.DeleteReply{}
 		for _, id := range req.IDs {
 			h.deleted = true
+			h.wrote(id, false)
 			if _, ok := h.docs[id]; ok {
 				delete(h.docs, id)
 				reply.Deleted++
@@ -291,6 +302,7 @@ func (m *model) Bulk(ctx context.Context, req *leaf.BulkRequest, body io.Reader)
 			}
 			seen[key] = true
 			h.docs[key] = source
+			h.wrote(key, false)
 			m.puts[key]++
 			reply.Indexed++
 		}
@@ -324,6 +336,11 @@ func (m *model) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsRepl
 			reply.Fence = m.fence
 			for _, id := range req.IDs {
 				h.fences[id] = m.fence
+			}
+			for i, id := range req.IDs {
+				if h.synced[id] {
+					reply.Synced = append(reply.Synced, i)
+				}
 			}
 		}
 		for i, id := range req.IDs {
@@ -382,6 +399,7 @@ func (m *model) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.SyncRepl
 			}
 			if it.Body == nil {
 				h.deleted = true
+				h.wrote(it.ID, true)
 				delete(h.docs, it.ID)
 				reply.Applied[i], reply.Sums[i] = true, leaf.Sum{}
 				continue
@@ -398,6 +416,7 @@ func (m *model) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.SyncRepl
 				continue
 			}
 			h.docs[key] = source
+			h.wrote(key, true)
 			reply.Applied[i], reply.Sums[i] = true, sumOf(source)
 		}
 		return reply, nil

@@ -31,6 +31,11 @@ type settling struct {
 
 	to      []target // to be compared; the first is the one that others are made equal to
 	pending []string // ids that were not seen to be equal yet
+	// own is what every member of to has just taken; nil if some have not. A copy that somebody else made of a member that had not taken it yet
+	// may have undone it at another: see leaf.SumsReply.Synced. What was written is not older than it, so members are made equal to
+	// one with that; and where no member has that, what is own is put there once more, for it is not acknowledged yet.
+	own *own
+	put map[string]bool // of own, what was put once more
 	// odd are the ids for which a member could not be made equal, by address. A member that does not answer is left out of to.
 	odd map[string]*oddity
 	// fences are those that the last comparison made, by address: what it saw must not be put in the place of what others have seen to be
@@ -43,6 +48,21 @@ type settling struct {
 // errNoIndexHere is the failure of a member that lacks the index while others have it.
 var errNoIndexHere = errors.New("the member does not have the index any more")
 
+// own is what a write has put at members.
+type own struct {
+	sums   map[string]leaf.Sum    // of the documents; zero: deleted
+	source func(id string) []byte // of a document that is not deleted
+}
+
+// deletedOwn is the deletion of documents.
+func deletedOwn(ids []string) *own {
+	o := &own{sums: make(map[string]leaf.Sum, len(ids))}
+	for _, id := range ids {
+		o.sums[id] = leaf.Sum{}
+	}
+	return o
+}
+
 // oddity is a member that is not equal to the first, or is not known to be.
 type oddity struct {
 	target
@@ -54,11 +74,11 @@ type oddity struct {
 // them. Being equal at some moment is enough: whoever writes after that compares after that. It returns the members that are not
 // known to be equal to the first, nil if there are none, with hints kept for them. The error is a *staleError, or what ended the
 // context.
-func (w *Writer) settle(ctx context.Context, st *members.State, ix *index, ty *typing, ids []string, to []target) (map[string]*oddity, error) {
+func (w *Writer) settle(ctx context.Context, st *members.State, ix *index, ty *typing, ids []string, own *own, to []target) (map[string]*oddity, error) {
 	if len(to) < 2 || len(ids) == 0 {
 		return nil, nil
 	}
-	s := &settling{w: w, st: st, ix: ix, ty: ty, to: slices.Clone(to), pending: ids, odd: map[string]*oddity{}}
+	s := &settling{w: w, st: st, ix: ix, ty: ty, to: slices.Clone(to), pending: ids, own: own, odd: map[string]*oddity{}}
 	err := s.run(ctx)
 	for _, o := range s.odd {
 		w.hint(o.Addr, ix.name, o.ids)
@@ -70,6 +90,7 @@ func (w *Writer) settle(ctx context.Context, st *members.State, ix *index, ty *t
 		w.hint(t.Addr, ix.name, s.pending)
 	}
 	if s.began {
+		s.own = nil // whoever wrote it has left: what others have written since stays
 		w.finish(s)
 	}
 	return s.odd, err
@@ -102,7 +123,7 @@ func (s *settling) run(ctx context.Context) error {
 				return err
 			}
 		}
-		sums, whole, err := s.compare(ctx, missed)
+		sums, synced, whole, err := s.compare(ctx, missed)
 		if err != nil {
 			return err
 		}
@@ -110,7 +131,7 @@ func (s *settling) run(ctx context.Context) error {
 			s.pending = nil
 			return nil
 		}
-		differ := s.differing(sums)
+		differ := s.differing(sums, synced, whole)
 		if whole {
 			s.pending = s.pending[:0:0]
 			for i := range differ {
@@ -130,7 +151,7 @@ func (s *settling) run(ctx context.Context) error {
 			return err
 		}
 	}
-	sums, _, err := s.compare(ctx, missed)
+	sums, _, _, err := s.compare(ctx, missed)
 	if err != nil {
 		return err
 	}
@@ -159,9 +180,10 @@ func (s *settling) strange(t target, ids []string, err error) {
 }
 
 // compare asks every member for the checksums of the documents that are pending. A member that has none is left out of to, and so is one that
-// fails twice, which is noted. whole tells whether all that are left have answered; sums has no entry for others.
-func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][]leaf.Sum, whole bool, err error) {
-	sums = make([][]leaf.Sum, len(s.to))
+// fails twice, which is noted. whole tells whether all that are left have answered; sums has no entry for others. synced are
+// the documents of each that a Sync may have changed last.
+func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][]leaf.Sum, synced []map[string]bool, whole bool, err error) {
+	sums, synced = make([][]leaf.Sum, len(s.to)), make([]map[string]bool, len(s.to))
 	errs, fences, none := make([]error, len(s.to)), make([]uint64, len(s.to)), make([]bool, len(s.to))
 	each(len(s.to), func(i int) {
 		cctx, cancel := within(ctx, s.w.o.Limits.CallTimeout)
@@ -169,6 +191,7 @@ func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][
 		reply, err := leaf.FencedSums(cctx, s.to[i].Leaf, leaf.SumsRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, IDs: s.pending})
 		if err == nil {
 			fences[i] = reply.Fence
+			synced[i] = s.syncedAt(reply)
 		}
 		switch {
 		case err == nil && len(reply.Sums) != len(s.pending):
@@ -182,7 +205,7 @@ func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][
 		}
 	})
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, false, cause
+		return nil, nil, false, cause
 	}
 	for i := range none {
 		switch {
@@ -192,11 +215,12 @@ func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][
 			errs[i] = errNoIndexHere
 		default:
 			sums[i] = make([]leaf.Sum, len(s.pending)) // it was deleted with its documents, or was not there yet
+			synced[i] = s.all()                        // others are not made equal to that
 		}
 	}
 	whole = true
 	s.fences = map[string]uint64{}
-	left, kept := s.to[:0], sums[:0]
+	left, kept, by := s.to[:0], sums[:0], synced[:0]
 	for i, t := range s.to {
 		s.fences[t.Addr] = fences[i]
 		err := errs[i]
@@ -204,9 +228,9 @@ func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][
 		switch {
 		case err == nil:
 			missed[t.Addr] = 0
-			left, kept = append(left, t), append(kept, sums[i])
+			left, kept, by = append(left, t), append(kept, sums[i]), append(by, synced[i])
 		case members.IsStale(err):
-			return nil, false, &staleError{cause: err, applied: true}
+			return nil, nil, false, &staleError{cause: err, applied: true}
 		case isProblem && fault(p):
 			// It keeps no checksums: what it has confirmed has to do.
 		default:
@@ -216,29 +240,56 @@ func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][
 				continue
 			}
 			whole = false
-			left, kept = append(left, t), append(kept, nil)
+			left, kept, by = append(left, t), append(kept, nil), append(by, nil)
 		}
 	}
 	s.to = left
-	return kept, whole, nil
+	return kept, by, whole, nil
 }
 
-// difference is a document that members have in different states.
-type difference struct {
-	id   string
-	have []*leaf.Sum // by member; nil: it is not known, or what the first one has
+// all are the documents that are pending.
+func (s *settling) all() map[string]bool {
+	out := make(map[string]bool, len(s.pending))
+	for _, id := range s.pending {
+		out[id] = true
+	}
+	return out
 }
 
-// differing are the pending documents that some member has in another state than the first.
-func (s *settling) differing(sums [][]leaf.Sum) []difference {
-	if sums[0] == nil {
+// syncedAt are the documents of which a member says that a Sync may have changed them last.
+func (s *settling) syncedAt(reply *leaf.SumsReply) map[string]bool {
+	if s.own == nil || len(reply.Synced) == 0 {
 		return nil
 	}
+	out := make(map[string]bool, len(reply.Synced))
+	for _, at := range reply.Synced {
+		if at < len(s.pending) {
+			out[s.pending[at]] = true
+		}
+	}
+	return out
+}
+
+// difference is a document that is not in the state at all members that it is to have.
+type difference struct {
+	id   string
+	from int         // the member whose state it is to have; -1: it is to be what is own
+	have []*leaf.Sum // by member; nil: it is not known, or what it is to be
+}
+
+// differing are the pending documents that some member has in another state than the one that is the example, and those that all have in
+// a state which may be older than what is own.
+func (s *settling) differing(sums [][]leaf.Sum, synced []map[string]bool, whole bool) []difference {
 	var out []difference
 	for k, id := range s.pending {
+		from, copied := s.example(id, sums, synced)
+		if from < 0 {
+			continue
+		}
+		want := sums[from][k]
 		var have []*leaf.Sum
 		for i, of := range sums {
-			if of == nil || of[k] == sums[0][k] {
+			if of == nil || of[k] == want {
 				continue
 			}
 			if have == nil {
@@ -246,23 +297,61 @@ func (s *settling) differing(sums [][]leaf.Sum) []difference {
 			}
 			have[i] = &of[k]
 		}
+		if have == nil && copied && whole {
+			have = s.undone(k, id, sums)
+			from = -1
+		}
 		if have != nil {
-			out = append(out, difference{id, have})
+			out = append(out, difference{id, from, have})
 		}
 	}
 	return out
 }
 
-// repair puts or deletes documents so that others have what the first has now, if they still have what they were seen to have. It does not
-// look at what came of that: the next round does.
+// example is the member that others are made equal to for a document, -1 if that is not known: the first that has what was written there
+// last, or, if no member has, the first. copied says that none has.
+func (s *settling) example(id string, sums [][]leaf.Sum, synced []map[string]bool) (from int, copied bool) {
+	if s.own != nil {
+		for i := range sums {
+			if sums[i] != nil && !synced[i][id] {
+				return i, false
+			}
+		}
+	}
+	if sums[0] == nil {
+		return -1, false
+	}
+	return 0, s.own != nil
+}
+
+// undone is what members have of a document of which all have a copy that may be older than what is own, nil if it is that, or was put once
+// more already.
+func (s *settling) undone(k int, id string, sums [][]leaf.Sum) []*leaf.Sum {
+	want, ok := s.own.sums[id]
+	if !ok || sums[0][k] == want || s.put[id] {
+		return nil
+	}
+	if s.put == nil {
+		s.put = map[string]bool{}
+	}
+	s.put[id] = true
+	have := make([]*leaf.Sum, len(sums))
+	for i := range sums {
+		have[i] = &sums[i][k]
+	}
+	return have
+}
+
+// repair puts or deletes documents so that members have what the example has now, or what is own, if they still have what they were seen to
+// have. It does not look at what came of that: the next round does.
 func (s *settling) repair(ctx context.Context, todo []difference) error {
+	slices.SortStableFunc(todo, func(a, b difference) int { return a.from - b.from })
 	for len(todo) > 0 {
 		page := todo[:min(leaf.MaxSync, len(todo))]
-		ids := make([]string, len(page))
-		for i := range page {
-			ids[i] = page[i].id
+		if end := slices.IndexFunc(page, func(d difference) bool { return d.from != page[0].from }); end > 0 {
+			page = page[:end]
 		}
-		docs, read, err := s.export(ctx, ids)
+		docs, read, err := s.sources(ctx, page)
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				return cause
@@ -270,14 +359,13 @@ func (s *settling) repair(ctx context.Context, todo []difference) error {
 			if members.IsStale(err) {
 				return &staleError{cause: err, applied: true}
 			}
-			s.w.faults.note(s.to[0].Addr, err)
+			s.w.faults.note(s.to[page[0].from].Addr, err)
 			return nil // the next round asks again
 		}
 		page = page[:read]
 		errs := make([]error, len(s.to))
 		s.began = true
-		each(len(s.to)-1, func(i int) {
-			i++
+		each(len(s.to), func(i int) {
 			var items []leaf.SyncItem
 			for _, d := range page {
 				if d.have[i] != nil {
@@ -302,16 +390,36 @@ func (s *settling) repair(ctx context.Context, todo []difference) error {
 	return nil
 }
 
+// sources are the documents of a page of which all have the same example, as far as they fit: read of them. Those that are deleted are not in
+// docs.
+func (s *settling) sources(ctx context.Context, page []difference) (docs map[string][]byte, read int, err error) {
+	if page[0].from >= 0 {
+		ids := make([]string, len(page))
+		for i := range page {
+			ids[i] = page[i].id
+		}
+		return s.export(ctx, s.to[page[0].from], ids)
+	}
+	docs = make(map[string][]byte, len(page))
+	for _, d := range page {
+		if s.own.sums[d.id] != (leaf.Sum{}) {
+			docs[d.id] = s.own.source(d.id)
+		}
+	}
+	s.w.count.undone.Add(uint64(len(page)))
+	return docs, len(page), nil
+}
+
 // errEnough ends an Export that has filled the memory it may.
 var errEnough = errors.New("enough documents")
 
-// export reads documents from the first member, as far as they fit: read of the ids. Those that are not there are not in docs.
-func (s *settling) export(ctx context.Context, ids []string) (docs map[string][]byte, read int, err error) {
+// export reads documents from a member, as far as they fit: read of the ids. Those that are not there are not in docs.
+func (s *settling) export(ctx context.Context, from target, ids []string) (docs map[string][]byte, read int, err error) {
 	ctx, cancel := within(ctx, s.w.o.Limits.CallTimeout)
 	defer cancel()
 	docs = make(map[string][]byte, len(ids))
 	size, last := 0, ""
-	_, err = s.to[0].Leaf.Export(ctx, &leaf.ExportRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, IDs: ids}, func(doc leaf.ExportedDoc) error {
+	_, err = from.Leaf.Export(ctx, &leaf.ExportRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, IDs: ids}, func(doc leaf.ExportedDoc) error {
 		docs[doc.ID], last = slices.Clone(doc.Source), doc.ID
 		if size += len(doc.Source); size >= settleBytes {
 			return errEnough

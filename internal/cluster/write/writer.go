@@ -94,14 +94,15 @@ type Stats struct {
 	Stale    uint64 // writes that were repeated because a member had a newer shard map
 	Retried  uint64 // calls of members that were made again
 	Crossed  uint64 // documents that members had in different states after they had all taken a write
-	Settled  uint64 // documents that were put or deleted at a member to make it equal to the first
+	Settled  uint64 // documents that were put or deleted at a member to make it equal to another
+	Undone   uint64 // documents that were put once more because copies may have undone them at all members
 	Hinted   uint64 // ids that were noted for members
 	Unhinted uint64 // ids that could not be noted
 }
 
 // counters are Stats under way.
 type counters struct {
-	stale, retried, crossed, settled, hinted, unhinted atomic.Uint64
+	stale, retried, crossed, settled, undone, hinted, unhinted atomic.Uint64
 }
 
 // Writer writes to the groups of a cluster. Its methods are those of leaf.Member that write. It does not own the members.
@@ -161,7 +162,7 @@ func (w *Writer) Stats() Stats {
 	c := &w.count
 	return Stats{
 		Stale: c.stale.Load(), Retried: c.retried.Load(), Crossed: c.crossed.Load(), Settled: c.settled.Load(),
-		Hinted: c.hinted.Load(), Unhinted: c.unhinted.Load(),
+		Undone: c.undone.Load(), Hinted: c.hinted.Load(), Unhinted: c.unhinted.Load(),
 	}
 }
 

@@ -170,6 +170,9 @@ func goldenMember() *fakeMember {
 		out := &leaf.SumsReply{Meta: goldenMeta}
 		if r.Fence {
 			out.Fence = 1<<63 | 7
+			if at := slices.Index(r.IDs, "b/2"); at > 0 {
+				out.Synced = []int{0, at}
+			}
 		}
 		if r.Range != nil {
 			out.IDs, out.Sums, out.Next = []string{"b/1", "b/2"}, []leaf.Sum{sumOf(1), sumOf(2)}, "b/2"
@@ -279,6 +282,9 @@ func goldenMemberCalls(t *testing.T) []goldenCall {
 		}},
 		{"sums_fence", opSums, func(w *writer) {
 			appendSumsRequest(w, &leaf.SumsRequest{View: epoch, IDs: []string{"b/1", "x"}, Fence: true})
+		}},
+		{"sums_synced", opSums, func(w *writer) {
+			appendSumsRequest(w, &leaf.SumsRequest{IDs: []string{"b/1", "x", "b/2"}, Fence: true})
 		}},
 		{"digest", opDigest, func(w *writer) { appendDigestRequest(w, &leaf.DigestRequest{View: epoch, Depth: 2}) }},
 		{"sync", opSync, func(w *writer) {
@@ -715,6 +721,14 @@ func TestMembersAreAskedAndAnswer(t *testing.T) {
 			} else {
 				req.IDs = ids.Draw(t, "ids")
 				n = len(req.IDs)
+				if req.Fence = rapid.Bool().Draw(t, "fence"); req.Fence {
+					out.Fence = rapid.Uint64Min(1).Draw(t, "made")
+					for at := range n {
+						if rapid.Bool().Draw(t, "synced") {
+							out.Synced = append(out.Synced, at)
+						}
+					}
+				}
 			}
 			out.Sums = rapid.SliceOfN(sums, n, n).Draw(t, "sums")
 			reply.set(out)

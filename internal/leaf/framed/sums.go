@@ -87,6 +87,21 @@ func (s *scanner) sums(most int) []leaf.Sum {
 	return list
 }
 
+// places reads places in a list of so many, ascending.
+func (s *scanner) places(most int) []int {
+	s.expect('[')
+	var list []int
+	for first := true; s.next(&first, ']'); {
+		at := s.count()
+		if at >= most || len(list) > 0 && at <= list[len(list)-1] {
+			s.fail(fmt.Sprintf("a place is a whole number below %d, above the one before it", most))
+			return nil
+		}
+		list = append(list, at)
+	}
+	return list
+}
+
 // appendSumsRequest writes a request for checksums.
 func appendSumsRequest(w *writer, r *leaf.SumsRequest) {
 	w.view(&r.View)
@@ -168,6 +183,16 @@ func appendSumsReply(b []byte, r *leaf.SumsReply, ranged bool) []byte {
 	}
 	if r.Fence != 0 {
 		b = appendFence(append(b, `,"fence":`...), r.Fence)
+		if len(r.Synced) > 0 {
+			b = append(b, `,"synced":[`...)
+			for i, at := range r.Synced {
+				if i > 0 {
+					b = append(b, ',')
+				}
+				b = strconv.AppendInt(b, int64(at), 10)
+			}
+			b = append(b, ']')
+		}
 	}
 	return append(appendMeta(b, &r.Meta), '}')
 }
@@ -217,6 +242,11 @@ func readSumsReply(b []byte, most int, ranged bool) (*leaf.SumsReply, *api.Probl
 				s.fail("a fence is a whole number in a string")
 			}
 			out.Fence = n
+		case "synced":
+			if ranged {
+				return false
+			}
+			out.Synced = s.places(most)
 		default:
 			return s.meta(name, &out.Meta)
 		}

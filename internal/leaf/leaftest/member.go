@@ -817,9 +817,86 @@ func testFences(t *testing.T, e Env) {
 		if _, err := m.Sums(ctx, &leaf.SumsRequest{Index: index, Range: &leaf.HashRange{To: math.MaxUint32}, Limit: 1}); err != nil {
 			t.Error(err)
 		}
+		testSynced(t, m, index, look, sync, body)
 		if _, err := m.Sums(ctx, &leaf.SumsRequest{Index: "not-there", IDs: []string{"f1"}, Fence: true}); !hasCode(err, api.IndexNotFound) {
 			t.Errorf("an index that is not there: %v", err)
 		}
+	}
+}
+
+// testSynced changes a document, which is not there at first, by a Sync and by other writes in turn, and looks at what the member says of
+// that. Then it keeps one that is not there from being written fresh.
+func testSynced(t *testing.T, m leaf.Member, index string, look func(fence bool) *leaf.SumsReply, sync func(fence uint64, expect leaf.Sum, b []byte) bool, body func(title string) []byte) {
+	ctx := t.Context()
+	says := func(what string, want ...int) {
+		t.Helper()
+		if r := look(true); !slices.Equal(r.Synced, want) {
+			t.Errorf("%s: synced are %v, not %v", what, r.Synced, want)
+		}
+		if r := look(false); r.Synced != nil {
+			t.Errorf("%s: without a fence synced are %v", what, r.Synced)
+		}
+	}
+	says("a document that a Sync deleted", 0)
+	writes := map[string]func() error{
+		"index": func() error {
+			_, err := m.Index(ctx, &leaf.IndexRequest{Index: index, Body: body("w")})
+			return err
+		},
+		"bulk": func() error {
+			_, err := m.Bulk(ctx, &leaf.BulkRequest{Index: index}, bytes.NewReader(body("w")))
+			return err
+		},
+		"delete": func() error {
+			_, err := m.DeleteMany(ctx, &leaf.DeleteRequest{Index: index, IDs: []string{"f1"}})
+			return err
+		},
+	}
+	for name, write := range writes {
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+		says("behind " + name)
+		have := look(false).Sums[0]
+		not, err := m.Sync(ctx, &leaf.SyncRequest{Index: index, Items: []leaf.SyncItem{{ID: "f1", Expect: sumOf(body("something else")), Body: body("s")}}})
+		if err != nil || not.Applied[0] {
+			t.Errorf("a Sync of something else: %+v, %v", not, err)
+		}
+		says("behind " + name + " and a Sync that was not applied")
+		if !sync(0, have, body("s")) {
+			t.Fatal("not applied")
+		}
+		says("a Sync behind "+name, 0)
+	}
+	if !sync(0, sumOf(body("s")), nil) {
+		t.Fatal("not applied")
+	}
+	// An index of which something was deleted writes nothing fresh: another one.
+	other := index + "2"
+	fresh := func(id string) bool {
+		t.Helper()
+		r, err := m.Index(ctx, &leaf.IndexRequest{Index: other, Body: fmt.Appendf(nil, `{"id":%q}`, id)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Fresh
+	}
+	if !fresh("a") {
+		t.Error("the first document is not fresh")
+	}
+	r, err := m.Sync(ctx, &leaf.SyncRequest{Index: other, Items: []leaf.SyncItem{{ID: "a"}}})
+	if err != nil || r.Applied[0] {
+		t.Errorf("nothing is kept where something is: %+v, %v", r, err)
+	}
+	if !fresh("b") {
+		t.Error("a Sync that was not applied keeps documents from being fresh")
+	}
+	r, err = m.Sync(ctx, &leaf.SyncRequest{Index: other, Items: []leaf.SyncItem{{ID: "c"}}})
+	if err != nil || !r.Applied[0] || r.Sums[0] != (leaf.Sum{}) {
+		t.Errorf("nothing is not kept: %+v, %v", r, err)
+	}
+	if fresh("c") {
+		t.Error("a document is fresh behind a Sync that kept it from being so")
 	}
 }
 

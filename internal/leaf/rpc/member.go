@@ -121,7 +121,14 @@ func unpackSumsRequest(m *pb.SumsRequest) (*leaf.SumsRequest, error) {
 }
 
 func packSumsReply(r *leaf.SumsReply) *pb.SumsReply {
-	return &pb.SumsReply{Meta: packMeta(&r.Meta), Ids: packTexts(r.IDs), Sums: packSums(r.Sums), Next: []byte(r.Next), Fence: r.Fence}
+	m := &pb.SumsReply{Meta: packMeta(&r.Meta), Ids: packTexts(r.IDs), Sums: packSums(r.Sums), Next: []byte(r.Next), Fence: r.Fence}
+	if len(r.Synced) > 0 {
+		m.Synced = make([]uint32, len(r.Synced))
+		for i, at := range r.Synced {
+			m.Synced[i] = uint32(at)
+		}
+	}
+	return m
 }
 
 func unpackSumsReply(m *pb.SumsReply, req *leaf.SumsRequest) (*leaf.SumsReply, error) {
@@ -140,8 +147,16 @@ func unpackSumsReply(m *pb.SumsReply, req *leaf.SumsRequest) (*leaf.SumsReply, e
 	if r.IDs, err = unpackTexts("ids", m.Ids); err != nil {
 		return nil, err
 	}
-	r.Sums, err = unpackSums("sums", m.Sums, n)
-	return r, err
+	if r.Sums, err = unpackSums("sums", m.Sums, n); err != nil {
+		return nil, err
+	}
+	for i, at := range m.Synced {
+		if int(at) >= n || i > 0 && at <= m.Synced[i-1] {
+			return nil, malformed("synced", "place %d of %d, the %dth of them, is out of order or range", at, n, i+1)
+		}
+		r.Synced = append(r.Synced, int(at))
+	}
+	return r, nil
 }
 
 func packDigestRequest(r *leaf.DigestRequest) (*pb.DigestRequest, error) {

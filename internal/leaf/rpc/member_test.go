@@ -327,6 +327,11 @@ func TestClusterCallsKeepEverything(t *testing.T) {
 			n = min(ask.Limit, rapid.IntRange(0, 5).Draw(t, "n"))
 			given.IDs = rapid.SliceOfN(anyKey, n, n).Draw(t, "found")
 		}
+		for at := range n {
+			if rapid.Bool().Draw(t, "synced") {
+				given.Synced = append(given.Synced, at)
+			}
+		}
 		given.Sums = sums(t, n)
 		m.reply = given
 		gotGiven, err := r.Sums(ctx, ask)
@@ -651,6 +656,9 @@ func TestBoundsOfClusterReplies(t *testing.T) {
 		"half a sum":           {err2(unpackSumsReply(&pb.SumsReply{Sums: make([]byte, 8)}, byID)), false},
 		"a sum by range":       {err2(unpackSumsReply(&pb.SumsReply{Ids: one, Sums: make([]byte, sumSize)}, byRange)), true},
 		"more than the limit":  {err2(unpackSumsReply(&pb.SumsReply{Ids: two, Sums: make([]byte, 2*sumSize)}, byRange)), false},
+		"places":               {err2(unpackSumsReply(&pb.SumsReply{Sums: make([]byte, sumSize), Synced: []uint32{0}}, byID)), true},
+		"a place beyond":       {err2(unpackSumsReply(&pb.SumsReply{Sums: make([]byte, sumSize), Synced: []uint32{1}}, byID)), false},
+		"a place again":        {err2(unpackSumsReply(&pb.SumsReply{Sums: make([]byte, sumSize), Synced: []uint32{0, 0}}, byID)), false},
 		"sums without ids":     {err2(unpackSumsReply(&pb.SumsReply{Sums: make([]byte, sumSize)}, byRange)), false},
 		"two ranges":           {err2(unpackDigestReply(&pb.DigestReply{Docs: []uint32{1, 2}, Sums: make([]byte, 2*sumSize)}, 1)), true},
 		"one range":            {err2(unpackDigestReply(&pb.DigestReply{Docs: []uint32{1}, Sums: make([]byte, 2*sumSize)}, 1)), false},
