@@ -123,7 +123,7 @@ type summaServer struct {
 	DataDir             string `short:"d" default:"./data" help:"Folder that holds the indexes."`
 	MetricsAddr         string `default:"0.0.0.0:9184" help:"Address to serve metrics on; off for none."`
 	MaxIndexingMemoryMB int64  `name:"max-indexing-memory-mb" default:"16384" help:"Memory in MiB for new documents of all indexes."`
-	WorkerThreads       int    `help:"Threads of the program; as many as processors if not given."`
+	WorkerThreads       *int   `placeholder:"N" help:"Threads of the program; as many as processors if not given."`
 	Doctor              bool   `help:"Check the indexes before they are opened, and say what is wrong."`
 
 	ReloadIntervalMS int  `name:"reload-interval-ms" default:"1000" help:"Without effect: a commit shows at once."`
@@ -163,7 +163,11 @@ func runSummaServer(ctx context.Context, args []string, io IO) (code int) {
 				break
 			}
 		}
-		_, err = parser.Parse(args)
+		if flag := repeated(args); flag != "" {
+			err = fmt.Errorf("the argument '%s' cannot be used multiple times", flag)
+		} else {
+			_, err = parser.Parse(args)
+		}
 	}
 	if err != nil {
 		say(io.Stderr, "error: %s\n\nUsage: %s [OPTIONS]\n\nFor more information, try '--help'.\n", harmless(err.Error()), summaServerName)
@@ -196,8 +200,16 @@ func (c *summaServer) serve(ctx context.Context, io *IO) error {
 	switch {
 	case c.MaxIndexingMemoryMB <= 0 || c.MaxIndexingMemoryMB > 1<<30:
 		return errors.New("--max-indexing-memory-mb must be greater than zero")
-	case c.WorkerThreads < 0:
+	case c.WorkerThreads != nil && *c.WorkerThreads <= 0:
 		return errors.New("--worker-threads must be greater than zero")
+	case c.IndexingThreads != nil && *c.IndexingThreads <= 0:
+		return errors.New("--indexing-threads must be greater than zero")
+	case c.SearchThreads != nil && *c.SearchThreads <= 0:
+		return errors.New("--search-threads must be greater than zero")
+	case c.ReloadIntervalMS <= 0:
+		return errors.New("--reload-interval-ms must be greater than zero")
+	case c.OptimizerThreads < 0:
+		return errors.New("--optimizer-threads must not be negative")
 	case c.DataDir == "":
 		return errors.New("--data-dir is empty")
 	}
@@ -205,10 +217,13 @@ func (c *summaServer) serve(ctx context.Context, io *IO) error {
 	if err != nil {
 		return err
 	}
-	if c.WorkerThreads > 0 {
-		runtime.GOMAXPROCS(c.WorkerThreads)
+	if c.WorkerThreads != nil {
+		runtime.GOMAXPROCS(*c.WorkerThreads)
 	}
 	dir := kong.ExpandPath(c.DataDir)
+	if err := foreignIndexes(dir); err != nil {
+		return err
+	}
 	if c.Doctor {
 		if err := examine(ctx, log, dir); err != nil {
 			return err
@@ -226,6 +241,58 @@ func (c *summaServer) serve(ctx context.Context, io *IO) error {
 	cfg.SummaTokenizers = kong.ExpandPath(c.Tokenizers)
 	cfg.Engine.AllMemtableBytes = c.MaxIndexingMemoryMB * mib
 	return f.serve(ctx, io, cfg, nil)
+}
+
+// foreignIndexes refuses a folder that holds indexes as a Summa server keeps them: a folder each, with a file metadata.json. A program that
+// started beside them would be a healthy server without an index.
+func foreignIndexes(dir string) error {
+	folders, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it is about to be made
+	}
+	if err != nil {
+		return fmt.Errorf("read the data folder: %w", err)
+	}
+	var found []string
+	for _, f := range folders {
+		if !f.IsDir() {
+			continue
+		}
+		if info, err := os.Stat(filepath.Join(dir, f.Name(), "metadata.json")); err == nil && info.Mode().IsRegular() {
+			found = append(found, f.Name())
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	more := ""
+	if len(found) > 3 {
+		more = fmt.Sprintf(" and %d more", len(found)-3)
+		found = found[:3]
+	}
+	return fmt.Errorf("the data folder holds indexes of another program (%s%s), which weft cannot read: give it a folder of its own with --data-dir, and index the documents again", strings.Join(found, ", "), more)
+}
+
+// repeated is the first flag that is given twice, which a Summa server refuses; empty if there is none.
+func repeated(args []string) string {
+	seen := map[string]bool{}
+	for i := 0; i < len(args) && args[i] != "--"; i++ {
+		name, _, _ := strings.Cut(args[i], "=")
+		switch name {
+		case "-a":
+			name = "--addr"
+		case "-d":
+			name = "--data-dir"
+		}
+		if len(name) < 3 || !strings.HasPrefix(name, "--") {
+			continue
+		}
+		if seen[name] {
+			return name
+		}
+		seen[name] = true
+	}
+	return ""
 }
 
 // examine looks at the folder as weft doctor does, and logs what it finds. Damage does not keep the rest from being served.

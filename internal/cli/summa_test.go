@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -80,6 +82,42 @@ func TestSummaServer(t *testing.T) {
 	stop()
 	if code := <-done; code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestSummaServerRefusesAtStart: nothing is bound, and the code tells what kind of fault it is.
+func TestSummaServerRefusesAtStart(t *testing.T) {
+	foreign := t.TempDir()
+	for _, name := range []string{"notes", "plain", "parts", "more", "empty"} {
+		if err := os.Mkdir(filepath.Join(foreign, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if name == "empty" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(foreign, name, "metadata.json"), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--data-dir", foreign}, exitFailed, "Error: the data folder holds indexes of another program (more, notes, parts and 1 more), which weft cannot read"},
+		{[]string{"--worker-threads", "0"}, exitFailed, "Error: --worker-threads must be greater than zero"},
+		{[]string{"--indexing-threads", "0"}, exitFailed, "Error: --indexing-threads must be greater than zero"},
+		{[]string{"--search-threads", "0"}, exitFailed, "Error: --search-threads must be greater than zero"},
+		{[]string{"--reload-interval-ms", "0"}, exitFailed, "Error: --reload-interval-ms must be greater than zero"},
+		{[]string{"--optimizer-threads=-1"}, exitFailed, "Error: --optimizer-threads must not be negative"},
+		{[]string{"--data-dir", "a", "-d", "b"}, exitUsage, "error: the argument '--data-dir' cannot be used multiple times"},
+		{[]string{"--no-such-flag"}, exitUsage, "error: unknown flag --no-such-flag"},
+	} {
+		var said strings.Builder
+		code := Run(t.Context(), append([]string{"-a", "127.0.0.1:0", "--metrics-addr", "off"}, c.args...), IO{Stdout: t.Output(), Stderr: &said, Program: "summa-server"})
+		if code != c.code || !strings.HasPrefix(said.String(), c.want) {
+			t.Errorf("%q: code %d, %q", c.args, code, said.String())
+		}
 	}
 }
 
