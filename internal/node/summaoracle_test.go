@@ -65,8 +65,11 @@ func askByChance(t *testing.T, s *summaNode, w oracletest.World, kinds oracletes
 				x.change() // no search sees it before the next commit
 			}
 			req := w.Request(n, false)
-			if w.IntN(8) == 0 {
+			switch w.IntN(8) {
+			case 0:
 				req = w.Nominations(n)
+			case 1, 2:
+				req = w.Scored(n)
 			}
 			req.FieldsToLoad = x.fieldsToLoad()
 			if x.differs(req) != "" {

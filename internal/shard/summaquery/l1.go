@@ -175,11 +175,8 @@ func (f *fusion) everyOrdinal(c *candidate) {
 				}
 			}
 			continue
-		case fd.Type == schema.DenseVector || fd.Type == schema.BinaryVector:
-			if x := l.Vectors(f.fields[i]); x != nil {
-				from, to := x.Range(c.doc)
-				n = to - from
-			}
+		case fd.Type != schema.Text:
+			n = f.values(f.fields[i], c)
 		}
 		for o := range n {
 			c.passage(uint32(o), len(f.parts))
@@ -194,13 +191,13 @@ func (f *fusion) backfill(cands []candidate, i int) error {
 		return nil
 	}
 	if f.chunk(i) {
-		rows := newRows(f.r)
+		rows := f.rowsOf(p)
 		for n := range cands {
 			c := &cands[n]
 			if len(c.passages) == 0 {
 				continue
 			}
-			got, err := rows.of(p, int(c.leaf), c.doc)
+			got, err := rows(int(c.leaf), c.doc)
 			if err != nil {
 				return err
 			}
@@ -236,18 +233,25 @@ func (f *fusion) backfill(cands []candidate, i int) error {
 
 // hasValue tells whether the document has an indexed value of the field.
 func (f *fusion) hasValue(field int, c *candidate) bool {
-	l := f.r.ix.Leaves[c.leaf]
-	switch f.r.ix.Schema.Fields[field].Type {
-	case schema.DenseVector, schema.BinaryVector:
-		x := l.Vectors(field)
-		if x == nil {
-			return false
-		}
-		from, to := x.Range(c.doc)
-		return to > from
+	if f.r.ix.Schema.Fields[field].Type != schema.Text {
+		return f.values(field, c) > 0
 	}
-	has := l.Present(field)
+	has := f.r.ix.Leaves[c.leaf].Present(field)
 	return has != nil && has(c.doc)
+}
+
+// values is how many vectors the document has in the field.
+func (f *fusion) values(field int, c *candidate) int {
+	l := f.r.ix.Leaves[c.leaf]
+	from, to := 0, 0
+	if f.r.ix.Schema.Fields[field].Type == schema.SparseVector {
+		if x := l.SparseVectors(field); x != nil {
+			from, to = x.Range(c.doc)
+		}
+	} else if x := l.Vectors(field); x != nil {
+		from, to = x.Range(c.doc)
+	}
+	return to - from
 }
 
 // hasOrdinal tells whether the document has a value of the field with an ordinal.
@@ -268,21 +272,63 @@ func (f *fusion) hasOrdinal(field int, c *candidate) func(ordinal uint32) bool {
 			n, _ := segment.DecodeChunk(vals[o])
 			return n > 0
 		}
-	case fd.Type == schema.DenseVector || fd.Type == schema.BinaryVector:
-		n := 0
-		if x := l.Vectors(field); x != nil {
-			from, to := x.Range(c.doc)
-			n = to - from
-		}
+	case fd.Type != schema.Text:
+		n := f.values(field, c)
 		return func(o uint32) bool { return int(o) < n }
 	}
-	return func(o uint32) bool { return o == 0 && f.hasValue(field, c) }
+	return func(uint32) bool { return false } // plain text has no passages
+}
+
+// rowsOf scores the values of documents by a part, as it does those that it nominates.
+func (f *fusion) rowsOf(p *part) func(leaf int, doc uint32) ([]score.Passage, error) {
+	if p.kind == kindBoost && p.of.whole() {
+		of := f.rowsOf(p.of)
+		return func(leaf int, doc uint32) ([]score.Passage, error) {
+			rows, err := of(leaf, doc)
+			for i := range rows {
+				rows[i].Score = float32(p.factor * rows[i].Score)
+			}
+			return rows, err
+		}
+	}
+	if n, ok := f.r.nominates(p); ok {
+		p = n.rank // words together
+	}
+	x := newRows(f.r)
+	return func(leaf int, doc uint32) ([]score.Passage, error) {
+		rows, err := x.of(p, leaf, doc)
+		if err == nil && p.kind == kindPassages && p.near != nil && len(rows) > 0 {
+			err = f.r.addNearRows(p, leaf, doc, rows)
+		}
+		return rows, err
+	}
 }
 
 // scoresOf scores some of the candidates by a part; those that do not match are left out.
 func (f *fusion) scoresOf(p *part, cands []candidate, want []int) (map[place]float32, error) {
 	out := make(map[place]float32, len(want))
 	if len(want) == 0 {
+		return out, nil
+	}
+	if p.kind == kindBoost && p.of.whole() {
+		out, err := f.scoresOf(p.of, cands, want)
+		for at, s := range out {
+			out[at] = float32(p.factor * s)
+		}
+		return out, err
+	}
+	if n, ok := f.r.nominates(p); ok && n.rank.kind == kindPassages {
+		rows := f.rowsOf(p)
+		for _, n := range want {
+			c := &cands[n]
+			got, err := rows(int(c.leaf), c.doc)
+			if err != nil {
+				return nil, err
+			}
+			if len(got) > 0 {
+				out[c.place] = bestRow(got)
+			}
+		}
 		return out, nil
 	}
 	if p.kind == kindVector {

@@ -107,34 +107,49 @@ func (r *runner) nearPassages(p *part, accept []bitset.Set, k int) ([]hit, error
 	if err = r.inBudget(err); err != nil {
 		return nil, err
 	}
+	for i := range top {
+		h := &top[i]
+		if err := r.addNearRows(p, h.Leaf, h.Doc, h.Rows); err != nil {
+			return nil, err
+		}
+		h.Score = bestRow(h.Rows)
+	}
+	return passageHits(passage.Best(top, k)), nil
+}
+
+// addNearRows adds the proximity of words within their passages to those of a document.
+func (r *runner) addNearRows(p *part, leaf int, doc uint32, rows []score.Passage) error {
+	if err := r.left(); err != nil {
+		return err
+	}
 	f := &r.ix.Schema.Fields[p.field]
 	st := r.passages[p.field]
 	toks := r.keptTerms(p)
 	floor := st.Floor()
-	for i := range top {
-		if err := r.left(); err != nil {
-			return nil, err
-		}
-		h := &top[i]
-		l := r.ix.Leaves[h.Leaf]
-		pos, err := positionsOf(l, p.field, toks, h.Doc)
-		if err != nil {
-			return nil, err
-		}
-		lengths, of := passage.Split(l, p.field, h.Doc, pos)
-		h.Score = 0
-		for j := range h.Rows {
-			row := &h.Rows[j]
-			length := max(lengths[row.Ordinal], floor)
-			row.Score += r.near(p.near, len(toks), of[row.Ordinal], func(a, b int, tf uint32) float32 {
-				ia, ib := score.IDF(st.Passages, st.DF[toks[a].text]), score.IDF(st.Passages, st.DF[toks[b].text])
-				w := score.NewWeight(float32(float32(ia+ib)*0.5), st.AvgLen(), f.K1, f.B)
-				return w.Score(tf, uint16(length))
-			})
-			if j == 0 || row.Score > h.Score {
-				h.Score = row.Score
-			}
+	l := r.ix.Leaves[leaf]
+	pos, err := positionsOf(l, p.field, toks, doc)
+	if err != nil {
+		return err
+	}
+	lengths, of := passage.Split(l, p.field, doc, pos)
+	for j := range rows {
+		row := &rows[j]
+		length := max(lengths[row.Ordinal], floor)
+		row.Score += r.near(p.near, len(toks), of[row.Ordinal], func(a, b int, tf uint32) float32 {
+			ia, ib := score.IDF(st.Passages, st.DF[toks[a].text]), score.IDF(st.Passages, st.DF[toks[b].text])
+			w := score.NewWeight(float32(float32(ia+ib)*0.5), st.AvgLen(), f.K1, f.B)
+			return w.Score(tf, uint16(length))
+		})
+	}
+	return nil
+}
+
+// bestRow is the score of the best of some rows; 0 of none.
+func bestRow(rows []score.Passage) (best float32) {
+	for j, row := range rows {
+		if j == 0 || row.Score > best {
+			best = row.Score
 		}
 	}
-	return passageHits(passage.Best(top, k)), nil
+	return best
 }

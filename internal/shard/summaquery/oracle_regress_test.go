@@ -188,3 +188,55 @@ func TestGivenAverageOfPassages(t *testing.T) {
 		t.Errorf("scores %v by an average of 5, %v by 50 tokens in 10", a, b)
 	}
 }
+
+// The scores that a formula or an export needs of documents that a branch did not nominate are those that it would nominate them with.
+func TestScoresThatAreFilledIn(t *testing.T) {
+	chunks := `field f: text<simple> [indexed<chunked, token_position>, stored<multi>] field g: text<simple> [indexed] field s: sparse_vector [indexed<format: maxscore>, stored<multi>]`
+	doc := func(g string, f ...string) (d string) {
+		for _, v := range f {
+			d += fmt.Sprintf(`fields {name: "f" value {text: %q}} `, v)
+		}
+		return d + fmt.Sprintf(`fields {name: "g" value {text: %q}} `, g)
+	}
+	for _, c := range []struct{ name, branch string }{
+		{"words of one passage", `query {match {field: "f" text: "a b"}}`},
+		{"words that stand near each other", `query {match {field: "f" text: "a b" proximity_weight: 1}}`},
+		{"boosted", `query {boost {boost: -2 query {match {field: "f" text: "a b" proximity_weight: 1}}}}`},
+		{"words in a list", `query {boolean {should {term {field: "f" term: "a"}} should {term {field: "f" term: "b"}}}}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ix := small(t, chunks, doc("x", "a b", "a x b"), doc("x", "a", "b b a"), doc("x", "x"))
+			ask1 := func(scope, only, name string) *summapb.SearchResponse {
+				_, resp := ask(t, ix, `query {fusion {queries {name: "x" scope: SCORE_SCOPE_DOCUMENT query {term {field: "g" term: "x"}}} queries {name: "`+name+`" scope: `+scope+` score_only: `+only+" "+c.branch+`}}} limit: 9 score_export {}`)
+				return resp
+			}
+			for _, scope := range []string{"SCORE_SCOPE_DOCUMENT", "SCORE_SCOPE_CHUNK"} {
+				nominated, filled := ask1(scope, "false", "y"), ask1(scope, "true", "y")
+				for i, h := range nominated.Hits {
+					a, b := h.CandidateScores, filled.Hits[i].CandidateScores
+					for _, p := range b.Passages { // rows that nobody nominates are not there
+						for _, q := range a.Passages {
+							if q.Ordinal == p.Ordinal && q.Scores["y"] != p.Scores["y"] {
+								t.Errorf("%s: document %d, passage %d: %v filled in, %v nominated", scope, i, p.Ordinal, p.Scores, q.Scores)
+							}
+						}
+					}
+					if a.Document["y"] != b.Document["y"] {
+						t.Errorf("%s: document %d: %v filled in, %v nominated", scope, i, b.Document, a.Document)
+					}
+				}
+			}
+		})
+	}
+	sparse := func(pairs ...float32) string { return strings.ReplaceAll(sparseDoc(pairs...), "\n", "") }
+	ix := small(t, chunks, doc("x", "a", "a")+sparse(1, 1)+sparse(2, 3)+sparse(3, 1))
+	_, resp := ask(t, ix, `query {fusion {queries {name: "a" scope: SCORE_SCOPE_CHUNK query {term {field: "f" term: "a"}}} queries {name: "s" score_only: true scope: SCORE_SCOPE_CHUNK query {sparse_vector {field: "s" indices: 2 values: 2}}}}} limit: 9 score_export {all_passages: true}`)
+	var got []string
+	for _, p := range resp.Hits[0].CandidateScores.Passages {
+		s, ok := p.Scores["s"]
+		got = append(got, fmt.Sprint(p.Ordinal, " ", s, " ", ok))
+	}
+	if want := "1 6 true, 0 0 true, 2 0 true"; strings.Join(got, ", ") != want {
+		t.Errorf("values of a sparse field score %q, want %q", strings.Join(got, ", "), want)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 
@@ -77,6 +78,35 @@ func TestNominationsAreTheOracles(t *testing.T) {
 				t.Fatalf("round %d, request %d of %d documents in %d leaves:\n%s\n%s", round, i, n, len(ix.Leaves), prototext.Format(small), compare(t, ix, o, small))
 			}
 		}
+	}
+}
+
+// Formulas and exports: the scores of every branch for every candidate, and what is made of them.
+func TestFormulasAndExportsAreTheOracles(t *testing.T) {
+	seed := oracletest.Seed(t)
+	answered := 0
+	for round := range oracletest.Rounds(8, 2000) {
+		if !oracletest.Only(round) {
+			continue
+		}
+		w := oracletest.NewWorld(seed, uint64(round))
+		s := newStore(t, oracletest.SDL(""))
+		n := 6 + w.IntN(50)
+		s.fill(w, n)
+		ix, o := s.index()
+		for i := range 60 {
+			req := w.Scored(n)
+			if _, err := search(t.Context(), ix, req); err == nil {
+				answered++
+			}
+			if diff := compare(t, ix, o, req); diff != "" {
+				small := oracletest.Shrink(req, func(r *summapb.SearchRequest) bool { return compare(t, ix, o, r) != "" })
+				t.Fatalf("round %d, request %d of %d documents in %d leaves:\n%s\n%s", round, i, n, len(ix.Leaves), prototext.Format(small), compare(t, ix, o, small))
+			}
+		}
+	}
+	if os.Getenv("WEFT_ROUND") == "" && answered < 100 {
+		t.Errorf("only %d requests were answered", answered)
 	}
 }
 

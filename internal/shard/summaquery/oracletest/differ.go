@@ -53,9 +53,15 @@ func (o *Oracle) Differs(req *summapb.SearchRequest, w summa.Window, got *summap
 	}
 	for _, h := range got.Hits {
 		theirs(h.Address, h.Score, h.OrdinalScores)
+		if h.CandidateScores != nil {
+			a = append(a, exportOf(h.CandidateScores))
+		}
 	}
 	for _, h := range want.hits {
 		ours(h)
+		if e, ok := want.exports[h.d]; ok {
+			b = append(b, e.String())
+		}
 	}
 	for _, l := range got.FusionCandidates {
 		a = append(a, fmt.Sprint("branch ", l.QueryIndex))

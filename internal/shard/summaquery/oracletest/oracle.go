@@ -748,11 +748,7 @@ func (r *running) ranking(c *clause) (rank *clause, ok bool) {
 
 // run finds the best k documents of a clause among those that filters find.
 func (r *running) run(c *clause, filters []*clause, k int) (hits []ohit, total int) {
-	of := c
-	for of.kind == oBoost {
-		of = of.of
-	}
-	if c.kind == oBoost && (of.kind == oPassages && of.match || of.kind == oVector || of.weight > 0) {
+	if c.kind == oBoost && c.around() {
 		// Open: what is boosted is the best by the query within, also where the factor turns their order around.
 		hits, total = r.run(c.of, filters, k)
 		for i := range hits {
@@ -1302,6 +1298,7 @@ type answered struct {
 	hits     []ohit
 	total    int
 	branches [][]ohit // what each branch of a fusion nominated, where that is asked for
+	exports  map[*odoc]exported
 }
 
 // search answers a request; bad says that it has to be refused.
@@ -1319,7 +1316,10 @@ func (o *Oracle) search(req *summapb.SearchRequest, w summa.Window) (out answere
 			rerank = r.dense(q.Field, q.Vector, c)
 		}
 	}
-	if f := req.Query.GetFusion(); f != nil {
+	if f := req.Query.GetFusion(); f != nil && (req.L1 != nil || req.ScoreExport != nil) {
+		r.k = w.Depth
+		out.hits, out.total, out.exports = r.scored(req, w)
+	} else if f != nil {
 		r.k = w.Depth
 		var branches [][]ohit
 		branches, out.total = r.branches(f, w)
