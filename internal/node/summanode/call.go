@@ -18,6 +18,7 @@ import (
 
 	"github.com/weft-search/weft/internal/summa"
 	"github.com/weft-search/weft/internal/wire/grpcconn"
+	"github.com/weft-search/weft/internal/wire/grpcmsg"
 	"github.com/weft-search/weft/internal/wire/protoweight"
 )
 
@@ -36,20 +37,12 @@ const (
 
 var decodeOptions = proto.UnmarshalOptions{RecursionLimit: maxNesting, DiscardUnknown: true}
 
-// transportStream is the stream below a grpc.ServerStream. RecvMsg takes a message of any length the caller says, and tells nothing before
-// it has all of it; here the length is seen first, and memory taken as the message arrives.
-type transportStream interface {
-	ReadMessageHeader(header []byte) error
-	Read(n int) (mem.BufferSlice, error)
-	RecvCompress() string
-}
-
 // call is one call under way. It belongs to its handler.
 type call struct {
 	s       *Server
 	conn    *conn
 	ss      grpc.ServerStream
-	in      transportStream
+	in      grpcmsg.Stream
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	decode  int // longest message that is taken
@@ -93,8 +86,6 @@ func handleIndexDocuments(srv any, ss grpc.ServerStream) error {
 // errClosing is the refusal of a node that ends.
 var errClosing = &summa.Error{Code: codes.Unavailable, Text: "Summa server is shutting down"}
 
-var errNotBound = errors.New("the server was not made by Binding")
-
 // handle runs a call from its arrival to its end.
 func (s *Server) handle(service, name string, ss grpc.ServerStream, run func(*call) error) (err error) {
 	seen := s.metrics.Begin(name)
@@ -113,7 +104,7 @@ func (s *Server) handle(service, name string, ss grpc.ServerStream, run func(*ca
 	defer s.cfg.Host.Leave()
 	conn, bound := grpcconn.Of[*conn](ctx)
 	if !bound {
-		return errNotBound
+		return grpcmsg.ErrNotBound
 	}
 	leave, err := conn.enter(ctx)
 	if err != nil {
@@ -126,9 +117,9 @@ func (s *Server) handle(service, name string, ss grpc.ServerStream, run func(*ca
 	}
 	defer place.Release()
 	end, guarded := grpcconn.EndCall(ctx)
-	in, reads := grpc.ServerTransportStreamFromContext(ctx).(transportStream)
+	in, reads := grpcmsg.StreamOf(ctx)
 	if !guarded || !reads {
-		return errNotBound
+		return grpcmsg.ErrNotBound
 	}
 	c := &call{s: s, conn: conn, ss: ss, in: in, ctx: ctx, cancel: end, decode: s.cfg.Limits.SearchDecode, encode: s.cfg.Limits.SearchEncode}
 	if service == indexService {
@@ -293,7 +284,7 @@ func (c *call) receive(m proto.Message) error {
 func (c *call) decompress(data mem.BufferSlice, have int64) ([]byte, error) {
 	in := data.Reader()
 	defer func() { errors.Join(in.Close()) }() // of buffers in memory
-	r, done, err := decompressor(c.in.RecvCompress(), in)
+	r, done, err := grpcmsg.Decompressor(c.in.RecvCompress(), in)
 	if err != nil {
 		return nil, err
 	}
@@ -320,7 +311,7 @@ func (c *call) decompress(data mem.BufferSlice, have int64) ([]byte, error) {
 			return out, nil
 		}
 		if err != nil {
-			return nil, damaged(err)
+			return nil, grpcmsg.ErrDamaged
 		}
 	}
 }

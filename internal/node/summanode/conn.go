@@ -2,12 +2,12 @@ package summanode
 
 import (
 	"context"
-	"sync"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/weft-search/weft/internal/wire/grpcconn"
+	"github.com/weft-search/weft/internal/wire/grpcmsg"
 )
 
 // perConn is how many calls of one connection run at once. Further ones wait, so that one client has no more than its share.
@@ -17,16 +17,13 @@ const perConn = 128
 type conn struct {
 	*grpcconn.Conn
 	running chan struct{}
-
-	mu      sync.Mutex
-	closed  bool
-	replies map[*reply]struct{} // that gRPC has
+	replies grpcmsg.Replies // that gRPC has
 }
 
 func (s *Server) handshake() credentials.TransportCredentials {
 	o := grpcconn.Options{Stall: s.cfg.Limits.Stall, Replies: true, Cut: s.metrics.Cut}
 	return grpcconn.Credentials(insecure.NewCredentials(), o, func(c *grpcconn.Conn) *conn {
-		return &conn{Conn: c, running: make(chan struct{}, perConn), replies: map[*reply]struct{}{}}
+		return &conn{Conn: c, running: make(chan struct{}, perConn)}
 	})
 }
 
@@ -40,36 +37,9 @@ func (c *conn) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// hold tells the connection of a reply that gRPC is to have.
-func (c *conn) hold(r *reply) {
-	c.mu.Lock()
-	gone := c.closed
-	if !gone {
-		c.replies[r] = struct{}{}
-	}
-	c.mu.Unlock()
-	if gone {
-		r.drop()
-	}
-}
-
-// forget is for a reply that gRPC does not have any more. It is called under the lock of the reply.
-func (c *conn) forget(r *reply) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.replies, r)
-}
-
 // Close implements net.Conn. What gRPC has of replies goes with the connection.
 func (c *conn) Close() error {
 	err := c.Conn.Close()
-	c.mu.Lock()
-	c.closed = true
-	replies := c.replies
-	c.replies = map[*reply]struct{}{}
-	c.mu.Unlock()
-	for r := range replies {
-		r.drop()
-	}
+	c.replies.Drop()
 	return err
 }

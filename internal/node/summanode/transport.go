@@ -21,6 +21,7 @@ import (
 	"github.com/weft-search/weft/internal/schema/jsondoc"
 	"github.com/weft-search/weft/internal/summa"
 	"github.com/weft-search/weft/internal/wire/grpcconn"
+	"github.com/weft-search/weft/internal/wire/grpcmsg"
 )
 
 // Protocol is the name of the services in "listening …".
@@ -90,7 +91,7 @@ type Server struct {
 	searches  *admit.Gate
 	mutations *admit.Gate
 	calls     *admit.Gate
-	replies   *outgoing
+	replies   *grpcmsg.Outgoing
 	metrics   *obs.Summa
 	keys      keyMaker
 	failures  obs.LineLimit
@@ -109,7 +110,7 @@ func New(cfg Config) *Server {
 		searches:  admit.New("summa_searches", int64(cfg.Limits.Searches), 0, 0),
 		mutations: admit.New("summa_mutations", mutations, 0, 0),
 		calls:     admit.New("summa_calls", int64(cfg.Limits.Calls), 0, 0),
-		replies:   newOutgoing(max(leastReplies, replyRoom*int64(max(cfg.Limits.SearchEncode, cfg.Limits.IndexEncode)))),
+		replies:   grpcmsg.NewOutgoing(max(leastReplies, replyRoom*int64(max(cfg.Limits.SearchEncode, cfg.Limits.IndexEncode)))),
 	}
 	s.metrics.WatchMemory(cfg.Host.Samples)
 	return s
@@ -136,7 +137,7 @@ func (s *Server) listening(lis net.Listener) *front.Listening {
 	listening, conns := grpcfront.Listen(lis, grpcfront.Config{
 		Services: []string{searchService, indexService}, New: s.grpcServer, Conns: s.cfg.Limits.Conns, Log: s.cfg.Log,
 	})
-	s.metrics.Watch(func() float64 { open, _ := conns.Count(); return float64(open) }, func() float64 { return float64(s.replies.held.Load()) })
+	s.metrics.Watch(func() float64 { open, _ := conns.Count(); return float64(open) }, func() float64 { return float64(s.replies.Held()) })
 	return listening
 }
 

@@ -185,8 +185,8 @@ func TestRepliesThatNobodyTakes(t *testing.T) {
 				began := time.Now()
 				c.play(d)
 				synctest.Wait()
-				if c.cut >= time.Minute && len(c.names) > 1 && s.replies.held.Load() < 4<<20 {
-					t.Errorf("%d bytes are held", s.replies.held.Load())
+				if c.cut >= time.Minute && len(c.names) > 1 && s.replies.Held() < 4<<20 {
+					t.Errorf("%d bytes are held", s.replies.Held())
 				}
 				select {
 				case <-d.gone:
@@ -199,7 +199,7 @@ func TestRepliesThatNobodyTakes(t *testing.T) {
 					}
 				}
 				synctest.Wait()
-				if n := s.replies.held.Load(); c.cut > 0 && n != 0 {
+				if n := s.replies.Held(); c.cut > 0 && n != 0 {
 					t.Errorf("%d bytes are still held", n)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -215,7 +215,7 @@ func TestRepliesThatNobodyTakes(t *testing.T) {
 				}
 				<-d.gone
 				synctest.Wait()
-				if n := s.replies.held.Load(); n != 0 {
+				if n := s.replies.Held(); n != 0 {
 					t.Errorf("%d bytes are held at the end", n)
 				}
 			})

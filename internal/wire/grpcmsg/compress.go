@@ -1,4 +1,4 @@
-package summanode
+package grpcmsg
 
 import (
 	"compress/gzip"
@@ -14,18 +14,20 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/gzip" // registers gzip
-
-	"github.com/weft-search/weft/internal/summa"
+	"google.golang.org/grpc/status"
 )
 
-// zstdName is the name of zstd in grpc-encoding.
-const zstdName = "zstd"
+// Names of compressions in grpc-encoding.
+const (
+	Zstd = "zstd"
+	Gzip = "gzip"
+)
 
-// leastCompressed is the length below which a reply is sent as it is: compressed it would be longer, or as good as.
-const leastCompressed = 64
+// LeastCompressed is the length below which a reply is sent as it is: compressed it would be longer, or as good as.
+const LeastCompressed = 64
 
 func init() {
-	if encoding.GetCompressor(zstdName) == nil {
+	if encoding.GetCompressor(Zstd) == nil {
 		encoding.RegisterCompressor(&zstdCodec{})
 	}
 }
@@ -39,7 +41,7 @@ type zstdCodec struct {
 const maxWindow = 8 << 20
 
 // Name implements encoding.Compressor.
-func (*zstdCodec) Name() string { return zstdName }
+func (*zstdCodec) Name() string { return Zstd }
 
 type zstdWriter struct {
 	*zstd.Encoder
@@ -106,36 +108,35 @@ func (c *zstdCodec) Decompress(r io.Reader) (io.Reader, error) {
 
 var ownZstd zstdCodec
 
-// decompressor reads what was compressed by the named encoding. done ends it.
-func decompressor(name string, in io.Reader) (r io.Reader, done func(), err error) {
+// Decompressor reads what was compressed by the named encoding. done ends it. The error has a status for the caller.
+func Decompressor(name string, in io.Reader) (r io.Reader, done func(), err error) {
 	switch name {
-	case zstdName:
+	case Zstd:
 		d, err := ownZstd.decoder(in)
 		if err != nil {
-			return nil, nil, damaged(err)
+			return nil, nil, ErrDamaged
 		}
 		return d, func() { ownZstd.giveBack(d) }, nil
-	case "gzip":
+	case Gzip:
 		z, err := gzip.NewReader(in)
 		if err != nil {
-			return nil, nil, damaged(err)
+			return nil, nil, ErrDamaged
 		}
 		return z, func() { errors.Join(z.Close()) }, nil
 	}
-	return nil, nil, &summa.Error{Code: codes.Unimplemented, Text: fmt.Sprintf("Content is compressed with `%s` which isn't supported", name)}
+	return nil, nil, status.Errorf(codes.Unimplemented, "Content is compressed with `%s` which isn't supported", name)
 }
 
-func damaged(error) error {
-	return &summa.Error{Code: codes.Internal, Text: "Error decompressing: the message is damaged"}
-}
+// ErrDamaged is the status of a message that cannot be decompressed.
+var ErrDamaged = status.Error(codes.Internal, "Error decompressing: the message is damaged")
 
-// bestCompressor is what a reply is compressed with: zstd where the caller takes it, else gzip, else nothing.
-func bestCompressor(ctx context.Context) string {
+// BestCompressor is what a reply is compressed with: zstd where the caller takes it, else gzip, else nothing.
+func BestCompressor(ctx context.Context) string {
 	names, err := grpc.ClientSupportedCompressors(ctx)
 	if err != nil {
 		return ""
 	}
-	for _, want := range []string{zstdName, "gzip"} {
+	for _, want := range []string{Zstd, Gzip} {
 		if slices.Contains(names, want) {
 			return want
 		}
