@@ -19,11 +19,12 @@ var ErrRefused = errors.New("too many documents that it refuses")
 // Refused is a document that was put aside.
 type Refused struct {
 	Entry
-	Since time.Time // to the millisecond, in UTC
+	Since time.Time // when the member missed it, or, where that is not known, was seen to lack it; to the millisecond, in UTC
 }
 
 // SetAside stores that the member does not take these documents, for a reason that will stay, until TakeBack: others have them in a state that
-// it lacks. They stand beside the entries and stay over restarts, an overflow and a comparison. Those that are aside already stay as they are.
+// it lacks. They stand beside the entries and stay over restarts, an overflow and a comparison. Those that are aside already stay as they are, but
+// where they were missed again behind another member, which has to be known after a start.
 // full says that they are too many: nothing was stored, and the member has overflowed.
 func (q *Queue) SetAside(member string, entries []Entry) (full bool, err error) {
 	m, err := q.member(member, true)
@@ -36,19 +37,31 @@ func (q *Queue) SetAside(member string, entries []Entry) (full bool, err error) 
 		return false, ErrClosed
 	}
 	next := slices.Clone(m.aside)
-	known := make(map[Entry]bool, len(next)+len(entries))
-	for _, r := range next {
-		known[r.Entry] = true
+	known := make(map[Entry]int, len(next)+len(entries))
+	for i, r := range next {
+		known[r.Entry] = i
 	}
 	now := time.UnixMilli(q.o.Now().UnixMilli()).UTC()
+	again := false
 	for _, e := range entries {
-		if !known[e] {
-			known[e] = true
-			next = append(next, Refused{Entry: e, Since: now})
+		since := now
+		m.mu.Lock()
+		if last := m.waits.of[Hash(e)].last; last > Unacknowledged {
+			since = time.UnixMilli(int64(last / 1000)).UTC()
+		}
+		m.mu.Unlock()
+		at, ok := known[e]
+		switch {
+		case !ok:
+			known[e] = len(next)
+			next = append(next, Refused{Entry: e, Since: since})
+		case since.After(next[at].Since) && q.rival(m, e) > stampOf(next[at].Since.UnixMilli()):
+			next[at].Since = since
+			again = true
 		}
 	}
 	switch {
-	case len(next) == len(m.aside):
+	case len(next) == len(m.aside) && !again:
 		m.holdAside(next) // it may have been missed anew
 		return false, nil
 	case len(next) > MaxAside:

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-search/weft/internal/api"
@@ -83,7 +84,8 @@ type Queue struct {
 	o    Options
 	id   string
 
-	clock clock
+	clock  clock
+	rivals atomic.Pointer[func(member string, e Entry) uint64]
 
 	mu struct {
 		sync.Mutex
@@ -282,7 +284,11 @@ func (q *Queue) add(member, index string, ids []string, last uint64) (full bool,
 	if err != nil {
 		return false, fmt.Errorf("keep hints for %s: %w", member, err)
 	}
-	g := m.join(index, ids, last)
+	var anew map[string]bool
+	if last > Unacknowledged {
+		anew = q.contested(m, index, ids)
+	}
+	g := m.join(index, ids, last, anew)
 	if g == nil {
 		return true, nil
 	}

@@ -175,7 +175,7 @@ func (m *member) recoverSegment(s *segment, last bool) (cause *CorruptError, err
 		for _, id := range r.ids {
 			e := Entry{Index: r.index, ID: string(id)}
 			m.note(e)
-			found = append(found, noted{Hash(e), stampOf(r.at), true})
+			found = append(found, noted{Hash(e), stampOf(r.at), r.at, true})
 		}
 		m.waits.note(found)
 	})
@@ -247,8 +247,8 @@ func (m *member) expired() bool {
 }
 
 // join puts entries into the group that is written next, and returns it; nil when the member has overflowed. A repeated entry joins, too:
-// the one that stands for it may be on its way. last is as in noted.
-func (m *member) join(index string, ids []string, last uint64) *group {
+// the one that stands for it may be on its way. last is as in noted. Those in anew are stored in any case.
+func (m *member) join(index string, ids []string, last uint64, anew map[string]bool) *group {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if last > 0 {
@@ -272,14 +272,15 @@ func (m *member) join(index string, ids []string, last uint64) *group {
 	var runs []run
 	for _, id := range ids {
 		e := Entry{Index: index, ID: id}
-		x := noted{Hash(e), last, m.note(e)}
-		g.noted = append(g.noted, x)
-		if !x.stored {
-			continue
-		}
+		hash := Hash(e)
 		at := now
-		if was := m.waits.of[x.hash].last; last <= Unacknowledged && was > Unacknowledged {
+		if was := m.waits.of[hash].last; last <= Unacknowledged && was > Unacknowledged {
 			at = int64(was / 1000) // after a start it is what is known of when it was missed
+		}
+		stored := m.note(e) || anew[id]
+		g.noted = append(g.noted, noted{hash, last, at, stored})
+		if !stored {
+			continue
 		}
 		if n := len(runs); n == 0 || runs[n-1].at != at {
 			runs = append(runs, run{at: at})

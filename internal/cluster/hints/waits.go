@@ -42,8 +42,8 @@ const (
 type Waiting struct {
 	Wait Wait
 	// Last is the stamp of the last write of the document that the member missed, as far as it is known. Of two stamps the lower one is that of the
-	// earlier miss, see Queue.Heard. Unacknowledged: no write that it missed was confirmed. After a start it is the time at which
-	// it was stored last, which is earlier where it was missed again and again before it was given out.
+	// earlier miss, see Queue.Heard. Unacknowledged: no write that it missed was confirmed. After a start it is the time at which it was stored
+	// last: one that waits already is stored again only if another member has missed it in between.
 	Last uint64
 }
 
@@ -64,12 +64,14 @@ type waits struct {
 type waitsFor struct {
 	n    int // records that are not done
 	last uint64
+	disk uint64 // what last would be after a start
 }
 
 // noted is what an Add says of a document: that it has written a record, or that the record which is there stands for it.
 type noted struct {
 	hash   uint64
 	last   uint64 // 0: as it was
+	at     int64  // of the record, in Unix milliseconds
 	stored bool
 }
 
@@ -99,6 +101,7 @@ func (w *waits) note(list []noted) {
 		}
 		if x.stored {
 			f.n++
+			f.disk = max(f.disk, stampOf(x.at))
 		}
 		w.of[x.hash] = f
 	}
@@ -155,6 +158,59 @@ func (q *Queue) Heard(stamp uint64) { q.clock.heard(stamp) }
 
 // Stamp is one that is not below any that was given.
 func (q *Queue) Stamp() uint64 { return q.clock.last.Load() }
+
+// Rivals lets fn tell the latest stamp of a document that others keep for another member than the one named; 0: they keep it for none. It is asked
+// where a document is missed again that waits already, and must not call the queue.
+func (q *Queue) Rivals(fn func(member string, e Entry) uint64) { q.rivals.Store(&fn) }
+
+// contested are those of some documents that wait already and that another member has missed since they were stored: what is stored has to tell after a
+// start which member missed its document last.
+func (q *Queue) contested(m *member, index string, ids []string) map[string]bool {
+	var list []Entry
+	var disk []uint64
+	m.mu.Lock()
+	for _, id := range ids {
+		e := Entry{index, id}
+		if _, fresh := m.fresh[e]; !fresh {
+			continue
+		}
+		if f, ok := m.waits.of[Hash(e)]; ok {
+			list, disk = append(list, e), append(disk, f.disk)
+		}
+	}
+	m.mu.Unlock()
+	var out map[string]bool
+	for i, e := range list {
+		if q.rival(m, e) > disk[i] {
+			if out == nil {
+				out = map[string]bool{}
+			}
+			out[e.ID] = true
+		}
+	}
+	return out
+}
+
+// rival is the latest stamp of a document that is kept for another member, 0 for none. mu of no member is held.
+func (q *Queue) rival(m *member, e Entry) (last uint64) {
+	q.mu.Lock()
+	others := make([]*member, 0, len(q.mu.members))
+	for _, o := range q.mu.members {
+		if o != m {
+			others = append(others, o)
+		}
+	}
+	q.mu.Unlock()
+	for _, o := range others {
+		o.mu.Lock()
+		last = max(last, o.waits.of[Hash(e)].last, o.asideSet[e])
+		o.mu.Unlock()
+	}
+	if fn := q.rivals.Load(); fn != nil {
+		last = max(last, (*fn)(m.addr, e))
+	}
+	return last
+}
 
 // Waiting tells whether a member waits for a document, also for one that is aside.
 func (q *Queue) Waiting(member string, e Entry) Waiting {

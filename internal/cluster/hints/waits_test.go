@@ -105,6 +105,101 @@ func TestAQueueKnowsWhatAMemberWaitsFor(t *testing.T) {
 	}
 }
 
+// What is missed again is stored again where another member has missed it in between, here or by what others tell, and only then: after a start it is
+// known who missed it last.
+func TestWhoMissedADocumentLastIsKnownAfterAStart(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		fsys := memfs.New(nil)
+		at := time.Unix(1_700_000_000, 0)
+		o := Options{Now: func() time.Time { return at }}
+		q := open(t, fsys, o)
+		miss := func(member string) {
+			t.Helper()
+			at = at.Add(time.Second)
+			add(t, q, member, "x", "1")
+		}
+		count := func(member string) int {
+			for _, p := range q.Pending() {
+				if p.Member == member {
+					return p.Count
+				}
+			}
+			return 0
+		}
+		told := uint64(0)
+		q.Rivals(func(member string, e Entry) uint64 {
+			if member != "a:1" || e != (Entry{"x", "1"}) {
+				t.Errorf("asked of %s and %v", member, e)
+			}
+			return told
+		})
+		for range 10 {
+			miss("a:1")
+		}
+		if n := count("a:1"); n != 1 {
+			t.Errorf("it is stored %d times", n)
+		}
+		if at = at.Add(time.Second); elsewhere {
+			told = uint64(at.UnixMicro())
+		} else {
+			miss("b:1")
+		}
+		for range 10 {
+			miss("a:1")
+		}
+		if n := count("a:1"); n != 2 {
+			t.Errorf("missed again behind another, it is stored %d times", n)
+		}
+		closeQueue(t, q)
+		q = open(t, fsys, o)
+		if a, b := waiting(t, q, "a:1", "1").Last, max(told, waiting(t, q, "b:1", "1").Last); a <= b {
+			t.Errorf("after a start %d is not behind %d", a, b)
+		}
+		closeQueue(t, q)
+	}
+}
+
+// What is aside keeps when it was missed, however much later it was put aside, and again where another member has missed it in between.
+func TestWhatIsAsideKeepsWhenItWasMissed(t *testing.T) {
+	fsys := memfs.New(nil)
+	at := time.Unix(1_700_000_000, 0)
+	o := Options{Now: func() time.Time { return at }}
+	q := open(t, fsys, o)
+	refuse := func(member string) {
+		t.Helper()
+		at = at.Add(time.Second)
+		add(t, q, member, "x", "1")
+		b := next(t, q, member, 10)
+		missed := at
+		at = at.Add(time.Minute)
+		setAside(t, q, member, "x", "1")
+		done(t, q, b)
+		if got := waiting(t, q, member, "1"); got != (Waiting{Does, uint64(missed.UnixMicro())}) {
+			t.Errorf("missed at %v, and it is %+v", missed.UnixMicro(), got)
+		}
+	}
+	order := func(first, then string) {
+		t.Helper()
+		closeQueue(t, q)
+		q = open(t, fsys, o)
+		if a, b := waiting(t, q, first, "1"), waiting(t, q, then, "1"); a.Wait != Does || b.Wait != Does || a.Last >= b.Last {
+			t.Errorf("%s and then %s: %+v, %+v", first, then, a, b)
+		}
+	}
+	refuse("a:1")
+	since := q.Aside("a:1")[0].Since
+	refuse("a:1")
+	if got := q.Aside("a:1")[0].Since; !got.Equal(since) {
+		t.Errorf("it is aside since %v, and was since %v", got, since)
+	}
+	at = at.Add(-30 * time.Second)
+	refuse("b:1") // before the other one was put aside, by the clock
+	order("a:1", "b:1")
+	refuse("a:1")
+	order("b:1", "a:1")
+	closeQueue(t, q)
+}
+
 // What is missed after another's stamp was heard has a later one, whatever the calendar says.
 func TestStampsFollowWhatWasHeard(t *testing.T) {
 	at := time.UnixMicro(1_000_000)
