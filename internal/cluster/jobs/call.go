@@ -52,6 +52,10 @@ type work struct {
 	// unsure says that the reference refuses documents of which only another coordinator knows which they are: members are given what they
 	// lack, and what differs stays.
 	unsure bool
+	// chosen, unless nil, tells whether the reference is right about a document. What it is not right about stays as it is, for errWaits.
+	chosen func(e hints.Entry) bool
+	// listens says that others are heard once more before chosen is asked, and that it alone says what is taken from the reference.
+	listens bool
 
 	mu        sync.Mutex
 	uncertain bool              // a write may be under way yet at a member that has not confirmed it
@@ -268,6 +272,13 @@ func (w *work) sync(ctx context.Context, index string, m *members.Member, items 
 		}
 	}
 	return nil
+}
+
+// refuse notes why a document is not given.
+func (w *work) refuse(e hints.Entry, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused[e] = err
 }
 
 // forgetLocked forgets that a member was given schemas of an index. It needs mu.

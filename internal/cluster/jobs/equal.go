@@ -142,7 +142,22 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 				return nil, err
 			}
 		}
-		if !w.asAsked {
+		if w.listens && len(todo) > 0 {
+			// Is it that somebody has acknowledged a write just now which the reference has missed?
+			if err := w.r.listen(ctx, at); err != nil {
+				return nil, err
+			}
+		}
+		todo = slices.DeleteFunc(todo, func(d differing) bool {
+			e := hints.Entry{Index: index, ID: d.id}
+			if w.chosen == nil || w.chosen(e) {
+				return false
+			}
+			w.refuse(e, errWaits)
+			out = append(out, d.id)
+			return true
+		})
+		if !w.asAsked && !w.listens {
 			// What the reference refuses others may have in a later state. This comes last: what is put aside was kept for it before.
 			todo = slices.DeleteFunc(todo, func(d differing) bool {
 				refused := w.r.refuses(ref.Addr, hints.Entry{Index: index, ID: d.id}) || w.unsure && !d.adds()
@@ -152,6 +167,10 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 				out = append(out, d.id)
 				return true
 			})
+		}
+		todo, err = w.hold(ctx, index, ref, todo, by)
+		if err != nil {
+			return nil, err
 		}
 		if err := w.give(ctx, index, ref, to, todo, by); err != nil {
 			return nil, err

@@ -22,12 +22,14 @@ import (
 // it. Whoever compares that member with the others has to know, or takes its state for a later one. So coordinators with a store tell each
 // other for which members they keep something, in one object that is changed by compare and swap:
 //
-//	{"format":1,"rev":7,"coordinators":[{"id":"k3xq…","beat":4,"members":["a:1","b:1"],"refuse":["b:1"]},{"id":"p7ad…","beat":1,"members":[],"all":true}]}
+//	{"format":1,"rev":7,"coordinators":[{"id":"k3xq…","beat":4,"members":["a:1","b:1"],"refuse":["b:1"],"docs":{"a:1":"AQAB…"},"last":1796062188656290},{"id":"p7ad…","beat":1,"members":[],"all":true}]}
 //
 // where ids are those of the folders in which it is kept (hints.Queue.ID), which outlive a process, members are sorted, and all stands for more members than are listed. Those in refuse, where it is there, lack only documents that they refuse: nothing else is to
-// come to them. A coordinator is in it while it keeps something, the one that
+// come to them. docs are the documents that members wait for, where they are told (told.go), and last a stamp that is not below any of these. Who does not know
+// docs passes them over, and leaves them out when it writes: the members may wait for any document then, until their own coordinator writes again.
+// A coordinator is in it while it keeps something, the one that
 // was written last at the end. It counts its beat up when that changes, and now and then without: clocks of two machines are never
-// compared. One whose beat stays the same for long is gone, and is not heeded any more.
+// compared to tell who is gone. One whose beat stays the same for long is, and is not heeded any more.
 
 // missedKey is where a store has it.
 const missedKey = "topology/missed.json"
@@ -44,7 +46,7 @@ const (
 	missedSettle = 5 * time.Second        // for which it is told yet that a member has missed something that it was given: nobody who listens overhears it
 	missedRenew  = time.Minute            // between two beats without news
 	missedHeed   = 30 * time.Second       // between two looks at what others keep
-	missedListen = 2 * time.Second        // while there is a job
+	missedListen = 2 * time.Second        // while there is a job, or anybody keeps anything
 	missedFor    = 5 * time.Minute        // without a beat, a coordinator is gone
 	// missedWait is how long after a write was acknowledged others can be expected to know who has missed it.
 	missedWait = time.Second
@@ -78,12 +80,16 @@ type missedBy struct {
 	Members []string `json:"members"`
 	All     bool     `json:"all,omitzero"`
 	Refuse  []string `json:"refuse,omitempty"` // those of Members that lack only what they refuse
+	// Docs are the documents that Members wait for, see told.go; of those that are not in it they may be any.
+	Docs map[string][]byte `json:"docs,omitempty"`
+	Last uint64            `json:"last,omitzero"`
 }
 
 // witness is what another coordinator was last heard to tell, and since when.
 type witness struct {
 	missedBy
 	since time.Time
+	docs  map[string]*waitsFor // those of Docs that can be read
 }
 
 func (w *witness) gone() bool { return time.Since(w.since) >= missedFor }
@@ -116,7 +122,12 @@ func (ws *witnesses) heard(began time.Time, b *missedBook, own string) {
 		}
 		w := ws.of[by.ID]
 		if w == nil || w.Beat != by.Beat {
-			w = &witness{missedBy: *by, since: time.Now()}
+			w = &witness{missedBy: *by, since: time.Now(), docs: map[string]*waitsFor{}}
+			for addr, list := range by.Docs {
+				if d, err := decodeWaits(list); err == nil {
+					w.docs[addr] = d
+				}
+			}
 		}
 		next[by.ID] = w
 	}
@@ -170,6 +181,9 @@ func (ws *witnesses) refused(addr string) bool {
 	return ws.any(func(w *witness) bool { return slices.Contains(w.Refuse, addr) })
 }
 
+// some tells whether any of them keeps anything.
+func (ws *witnesses) some() bool { return ws.any(func(*witness) bool { return true }) }
+
 // any tells whether there is one that is not gone and of which fn holds.
 func (ws *witnesses) any(fn func(w *witness) bool) bool {
 	ws.mu.Lock()
@@ -201,7 +215,32 @@ func decodeMissed(raw []byte) (*missedBook, error) {
 	return b, nil
 }
 
-func (b *missedBook) encode() ([]byte, error) { return json.Marshal(b, json.Deterministic(true)) }
+// encode leaves out what is told of documents, the longest first, where the object would be too long for who reads it.
+func (b *missedBook) encode() ([]byte, error) {
+	for {
+		raw, err := json.Marshal(b, json.Deterministic(true))
+		if err != nil || len(raw) <= maxMissedBook {
+			return raw, err
+		}
+		var most *missedBy
+		longest := 0
+		for i, by := range b.Coordinators {
+			n := 0
+			for _, list := range by.Docs {
+				n += len(list)
+			}
+			if n > longest {
+				longest, most = n, b.Coordinators[i]
+			}
+		}
+		if most == nil {
+			return raw, nil
+		}
+		short := *most // what was heard is somebody else's, too
+		short.Docs = nil
+		b.Coordinators[slices.Index(b.Coordinators, most)] = &short
+	}
+}
 
 // put makes what one coordinator keeps part of the book; nothing if it keeps nothing. drop tells who is to be left out.
 func (b *missedBook) put(by *missedBy, drop func(id string) bool) {
@@ -243,8 +282,19 @@ func (r *Runner) heed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.others.heard(began, b, r.witnessID())
+	r.heard(began, b)
 	return nil
+}
+
+// heard takes what a look at the object has seen that began at a moment.
+func (r *Runner) heard(began time.Time, b *missedBook) {
+	r.others.heard(began, b, r.witnessID())
+	if r.o.Hints == nil {
+		return
+	}
+	for _, by := range b.Coordinators {
+		r.o.Hints.Heard(by.Last)
+	}
 }
 
 // witnessID is the id under which this coordinator tells what it keeps. Who keeps nothing needs none.
@@ -258,19 +308,25 @@ func (r *Runner) witnessID() string {
 // missedBy returns an errBehind if a member has missed writes that were acknowledged at a moment or before. It waits until others can be
 // expected to have told of them.
 func (r *Runner) missedBy(ctx context.Context, addr string, at time.Time) error {
-	told := at.Add(missedWait)
-	if r.o.Store != nil && !r.others.heardSince(told) {
-		if err := pause(ctx, time.Until(told)); err != nil {
-			return err
-		}
-		if err := r.heed(ctx); err != nil {
-			return err
-		}
+	if err := r.listen(ctx, at); err != nil {
+		return err
 	}
 	if r.awaits(addr) || r.others.keeps(addr) || r.others.refused(addr) {
 		return errBehind
 	}
 	return nil
+}
+
+// listen waits until others can be expected to have told who has missed what was acknowledged at a moment or before, and hears it.
+func (r *Runner) listen(ctx context.Context, at time.Time) error {
+	told := at.Add(missedWait)
+	if r.o.Store == nil || r.others.heardSince(told) {
+		return nil
+	}
+	if err := pause(ctx, time.Until(told)); err != nil {
+		return err
+	}
+	return r.heed(ctx)
 }
 
 // awaits tells whether something is kept here for a member that is to be given to it yet, as of now.
@@ -281,13 +337,16 @@ func (r *Runner) awaits(addr string) bool {
 	return slices.ContainsFunc(r.o.Hints.Pending(), func(p hints.MemberPending) bool { return p.Member == addr && p.Short() })
 }
 
-// tell writes down for which members something is kept here, and of which of them that is only what they refuse.
-func (r *Runner) tell(ctx context.Context, kept, refuse []string, beat uint64) error {
+// tell writes down for which members something is kept here, of which of them that is only what they refuse, and which documents it is.
+func (r *Runner) tell(ctx context.Context, kept, refuse []string, docs map[string][]byte, beat uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, storeCallTime)
 	defer cancel()
-	by := &missedBy{ID: r.witnessID(), Beat: beat, Members: kept, Refuse: refuse}
+	by := &missedBy{ID: r.witnessID(), Beat: beat, Members: kept, Refuse: refuse, Docs: docs}
+	if r.o.Hints != nil {
+		by.Last = r.o.Hints.Stamp()
+	}
 	if len(kept) > maxMissedMembers {
-		by.Members, by.Refuse, by.All = []string{}, nil, true
+		by.Members, by.Refuse, by.Docs, by.All = []string{}, nil, nil, true
 	}
 	for range missedSwapAttempts {
 		began := time.Now()
@@ -295,7 +354,7 @@ func (r *Runner) tell(ctx context.Context, kept, refuse []string, beat uint64) e
 		if err != nil {
 			return err
 		}
-		r.others.heard(began, b, by.ID)
+		r.heard(began, b)
 		if len(kept) == 0 && !slices.ContainsFunc(b.Coordinators, func(o *missedBy) bool { return o.ID == by.ID }) {
 			return nil
 		}
@@ -351,6 +410,8 @@ func (r *Runner) refusing(kept []string) []string {
 // tellLoop tells others for which members something is kept here, and hears for which they do.
 func (r *Runner) tellLoop() {
 	var told, refused []string
+	var listed map[string][]byte
+	lists := map[string]*telling{}
 	var wrote, tried, asked time.Time
 	// Beats go on from nowhere that a process before may have been at, or nobody would hear the first.
 	beat := rand.Uint64N(1 << 32)
@@ -377,16 +438,20 @@ func (r *Runner) tellLoop() {
 		now := time.Now()
 		kept := r.behind.caught(r.kept(), now.Add(-missedSettle))
 		refuse := slices.DeleteFunc(r.refusing(kept), func(addr string) bool { return r.behind.caughtUp(addr, now.Add(-missedSettle)) })
-		news := fresh || !slices.Equal(kept, told) || !slices.Equal(refuse, refused) || len(kept) > 0 && now.Sub(wrote) >= missedRenew
+		var docs map[string][]byte
+		if len(kept) > 0 {
+			docs = r.lists(lists, kept, now)
+		}
+		news := fresh || !slices.Equal(kept, told) || !slices.Equal(refuse, refused) || !maps.EqualFunc(docs, listed, bytes.Equal) || len(kept) > 0 && now.Sub(wrote) >= missedRenew
 		if news && (failing == "" || now.Sub(tried) >= missedSettle) {
 			tried = now
 			beat++
-			if report(r.tell(r.ctx, kept, refuse, beat)) {
-				told, refused, wrote, fresh = kept, refuse, now, false
+			if report(r.tell(r.ctx, kept, refuse, docs, beat)) {
+				told, refused, listed, wrote, fresh = kept, refuse, docs, now, false
 			}
 		}
 		every := missedHeed
-		if r.working() {
+		if r.working() || len(kept) > 0 || r.others.some() {
 			every = missedListen
 		}
 		if r.others.age() >= every && now.Sub(asked) >= missedListen {

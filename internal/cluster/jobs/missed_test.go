@@ -27,17 +27,23 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of the current formats anew")
 
-// TestMissedGolden pins format 1, without and with members that lack only what they refuse.
+// TestMissedGolden pins format 1, without and with members that lack only what they refuse, and with the documents that they wait for.
 func TestMissedGolden(t *testing.T) {
-	for file, refuse := range map[string][]string{"missed_v1.json": nil, "missed_v1_refuse.json": {"b:1"}} {
-		missedGolden(t, filepath.Join("testdata", file), refuse)
+	list := &waitsFor{list: []hints.Kept{{Hash: hints.Hash(hints.Entry{Index: "default", ID: "pkg/1"}), Last: 1_700_000_000_000_000}}}
+	for file, by := range map[string]missedBy{
+		"missed_v1.json":        {},
+		"missed_v1_refuse.json": {Refuse: []string{"b:1"}},
+		"missed_v1_docs.json":   {Docs: map[string][]byte{"a:1": list.encode()}, Last: 1_700_000_000_000_123},
+	} {
+		by.ID, by.Beat, by.Members = "k3xq", 4, []string{"a:1", "b:1"}
+		missedGolden(t, filepath.Join("testdata", file), &by)
 	}
 }
 
-func missedGolden(t *testing.T, name string, refuse []string) {
+func missedGolden(t *testing.T, name string, by *missedBy) {
 	t.Helper()
 	b := &missedBook{Format: missedFormat, Rev: 6}
-	b.put(&missedBy{ID: "k3xq", Beat: 4, Members: []string{"a:1", "b:1"}, Refuse: refuse}, func(string) bool { return false })
+	b.put(by, func(string) bool { return false })
 	b.Coordinators = append(b.Coordinators, &missedBy{ID: "p7ad", Beat: 1, Members: []string{}, All: true})
 	got, err := b.encode()
 	if err != nil {
@@ -70,8 +76,16 @@ func TestMissedIsBounded(t *testing.T) {
 	for i := range long {
 		long[i] = strings.Repeat("x", 158) + fmt.Sprintf("%02d", i)
 	}
+	list := &waitsFor{}
+	for i := range maxMissedDocs / len(long) {
+		list.list = append(list.list, hints.Kept{Hash: uint64(i) << 56, Last: 1<<52 + uint64(i)<<40})
+	}
+	docs := map[string][]byte{}
+	for _, addr := range long {
+		docs[addr] = list.encode()
+	}
 	for i := range 2 * maxMissedWriters {
-		b.put(&missedBy{ID: fmt.Sprintf("%026d", i), Beat: 1 << 60, Members: long, Refuse: long[:maxMissedRefuse]}, func(id string) bool { return strings.HasSuffix(id, "99") })
+		b.put(&missedBy{ID: fmt.Sprintf("%026d", i), Beat: 1 << 60, Members: long, Refuse: long[:maxMissedRefuse], Docs: docs}, func(id string) bool { return strings.HasSuffix(id, "99") })
 	}
 	raw, err := b.encode()
 	if err != nil || len(raw) > maxMissedBook || len(b.Coordinators) != maxMissedWriters {
@@ -79,6 +93,9 @@ func TestMissedIsBounded(t *testing.T) {
 	}
 	if first := b.Coordinators[0].ID; first != fmt.Sprintf("%026d", maxMissedWriters-1) {
 		t.Errorf("the first is %s", first)
+	}
+	if n := len(slices.DeleteFunc(slices.Clone(b.Coordinators), func(by *missedBy) bool { return by.Docs == nil })); n == 0 {
+		t.Error("nobody tells of documents any more")
 	}
 	b.put(&missedBy{ID: b.Coordinators[5].ID}, func(string) bool { return false })
 	if len(b.Coordinators) != maxMissedWriters-1 {

@@ -56,6 +56,7 @@ type asideClock struct {
 	at       map[string]time.Time // by member: of the last look; none: at once
 	unknown  map[string]*unknown  // by member
 	disputed map[string]map[hints.Entry]time.Time
+	open     map[string]time.Time // by member: since when something that it has missed waits until others have told what they keep
 }
 
 // unknown are the documents of a member that are aside though it does not refuse them.
@@ -119,13 +120,19 @@ func (c *asideClock) saw(addr string, looked []hints.Entry, refused map[hints.En
 	c.unknown[addr] = u
 }
 
-// again are those of the documents of a batch that are to be given yet though others have different states of them, and takes them out of refused.
-// It is known since when.
-func (c *asideClock) again(addr string, batch []hints.Entry, refused map[hints.Entry]error) (again []hints.Entry) {
+// again are those of the documents of a batch that are to be given yet though others have different states of them, or it is not known yet who
+// has the present one, and takes them out of refused. Of the former it is known since when, and they are not among them for ever, where there is
+// room for so many to step aside.
+func (c *asideClock) again(addr string, batch []hints.Entry, refused map[hints.Entry]error, room int) (again []hints.Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := c.disputed[addr]
 	for _, e := range batch {
+		if errors.Is(refused[e], errWaits) {
+			delete(refused, e)
+			again = append(again, e)
+			continue
+		}
 		if !errors.Is(refused[e], errDisputed) {
 			delete(d, e)
 			continue
@@ -138,7 +145,8 @@ func (c *asideClock) again(addr string, batch []hints.Entry, refused map[hints.E
 			since = time.Now()
 			d[e] = since
 		}
-		if time.Since(since) >= disputedFor {
+		if time.Since(since) >= disputedFor && room > 0 {
+			room--
 			delete(d, e)
 			continue
 		}
@@ -167,15 +175,6 @@ func (r *Runner) lookAgain() {
 // refuses tells whether a member is known here to refuse a document in the state that others have.
 func (r *Runner) refuses(addr string, e hints.Entry) bool {
 	return r.o.Hints != nil && r.o.Hints.IsAside(addr, e)
-}
-
-// truthOf is the member of a group whose state of a document is taken: as truth, but for those that refuse it.
-func (r *Runner) truthOf(g *members.Group, e hints.Entry) *members.Member {
-	able := slices.DeleteFunc(slices.Clone(g.Members), func(m *members.Member) bool { return r.refuses(m.Addr, e) })
-	if len(able) == 0 {
-		able = g.Members
-	}
-	return r.mostTrusted(able)
 }
 
 // schemaRefused tells whether an error says that a member does not take the schema of an index, for a reason that will stay.
@@ -265,13 +264,19 @@ func (r *Runner) replayAside(ctx context.Context, st *members.State, m *memberOf
 	return nil
 }
 
-// disputed are the documents of which other members of a group than the one that is to be given them have different states. Each of these may have
-// refused one, where only another coordinator knows which. Who does not answer is not asked.
+// disputed are the documents of which other members of a group than the one that is to be given them have different states, though they do not wait for
+// them: somebody may have acknowledged a write just now, and not told yet who has missed it. Who does not answer is not asked.
 func (w *work) disputed(ctx context.Context, index string, from, to *members.Member, ids []string) (map[string]bool, error) {
 	out := map[string]bool{}
-	var first []leaf.Sum
+	first := map[string]leaf.Sum{}
 	for _, o := range memberAt(w.st, from.Addr).group.Members {
-		if o == to || w.r.lacks(o.Addr) {
+		if o == to || w.r.suspect(o.Addr) {
+			continue
+		}
+		ids := slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+			return w.r.waiting(o.Addr, hints.Entry{Index: index, ID: id}).Wait != hints.Not
+		})
+		if len(ids) == 0 {
 			continue
 		}
 		have, err := w.sums(ctx, index, []*members.Member{o}, ids)
@@ -283,11 +288,11 @@ func (w *work) disputed(ctx context.Context, index string, from, to *members.Mem
 				return nil, err
 			}
 			continue
-		case first == nil:
-			first = have[0]
 		}
 		for i, id := range ids {
-			if have[0][i] != first[i] {
+			if sum, ok := first[id]; !ok {
+				first[id] = have[0][i]
+			} else if sum != have[0][i] {
 				out[id] = true
 			}
 		}

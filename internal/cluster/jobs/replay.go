@@ -11,7 +11,6 @@ import (
 
 	"github.com/weft-search/weft/internal/cluster/hints"
 	"github.com/weft-search/weft/internal/cluster/members"
-	"github.com/weft-search/weft/internal/topology/shardmap"
 )
 
 const (
@@ -156,7 +155,7 @@ func (r *Runner) replayLoop() {
 			a := absent[p.Member]
 			a.tries++
 			most := mostAway
-			if errors.Is(err, errDisputed) {
+			if errors.Is(err, errDisputed) || errors.Is(err, errWaits) {
 				most = mostUnknown
 			}
 			if never(err) {
@@ -176,9 +175,6 @@ func (r *Runner) replayLoop() {
 	}
 }
 
-// errOthersFirst says that a primary has missed writes, and so has every other member of its group.
-var errOthersFirst = errors.New("the others of its group have missed writes, too, and are given them first")
-
 // replayAll gives all members of a state what they have missed. What one does not take keeps nothing from those behind it, nor does one
 // that waits for these.
 func (r *Runner) replayAll(ctx context.Context, st *members.State) error {
@@ -194,7 +190,7 @@ func (r *Runner) replayAll(ctx context.Context, st *members.State) error {
 			continue
 		}
 		err := r.replay(ctx, st, p.Member)
-		if errors.Is(err, errOthersFirst) && i < once {
+		if (errors.Is(err, errWaits) || errors.Is(err, errDisputed)) && i < once {
 			list = append(list, p)
 			continue
 		}
@@ -225,18 +221,26 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 		return err
 	}
 	again := map[hints.Entry]bool{}
+	waits := false
 	for range replayRounds {
 		b, err := r.o.Hints.Next(addr, r.tune.batch)
 		if err != nil && !errors.Is(err, hints.ErrCorrupt) {
 			return err
 		}
 		if len(b.Entries) > 0 {
+			if r.blind(m) && !r.aside.late(addr) {
+				r.aside.waits(addr, true)
+				return errWaits
+			}
 			refused, err := r.replayBatch(ctx, st, m, b.Entries, false)
 			if err != nil {
 				return err
 			}
+			for _, err := range refused {
+				waits = waits || errors.Is(err, errWaits)
+			}
 			// Aside, or at the end of the queue, before they leave it: at each moment the member is known to lack them.
-			late := r.aside.again(addr, b.Entries, refused)
+			late := r.aside.again(addr, b.Entries, refused, hints.MaxAside/2-len(r.o.Hints.Aside(addr)))
 			if err := r.requeue(addr, late); err != nil {
 				return err
 			}
@@ -251,11 +255,16 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 			for _, e := range late {
 				again[e] = true
 			}
-			if len(late) == len(b.Entries) && len(again) == seen {
-				return errDisputed // there is nothing else
+			if len(late) == len(b.Entries) && len(again) == seen { // there is nothing else
+				if waits {
+					r.aside.waits(addr, true)
+					return errWaits
+				}
+				return errDisputed
 			}
 			continue
 		}
+		r.aside.waits(addr, waits)
 		at := slices.IndexFunc(r.o.Hints.Pending(), func(p hints.MemberPending) bool { return p.Member == addr && p.Overflowed })
 		if at < 0 {
 			if err := r.replayAside(ctx, st, m); err != nil {
@@ -275,12 +284,20 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 
 // requeue keeps documents of a member for another try, behind everything else.
 func (r *Runner) requeue(addr string, list []hints.Entry) error {
-	byIndex := map[string][]string{}
+	return byIndex(list, func(index string, ids []string) error {
+		_, err := r.o.Hints.Requeue(addr, index, ids)
+		return err
+	})
+}
+
+// byIndex gives the ids of documents, those of each index at once.
+func byIndex(list []hints.Entry, fn func(index string, ids []string) error) error {
+	of := map[string][]string{}
 	for _, e := range list {
-		byIndex[e.Index] = append(byIndex[e.Index], e.ID)
+		of[e.Index] = append(of[e.Index], e.ID)
 	}
-	for index, ids := range byIndex {
-		if _, err := r.o.Hints.Add(addr, index, ids); err != nil {
+	for index, ids := range of {
+		if err := fn(index, ids); err != nil {
 			return err
 		}
 	}
@@ -288,38 +305,52 @@ func (r *Runner) requeue(addr string, list []hints.Entry) error {
 }
 
 // replayBatch looks at documents that a member has missed writes of. It returns those that the member refuses for a reason that will stay, with the
-// reason, and those of which nobody can tell the state, since all others refuse them. Of documents that are aside already, those that
-// cannot be looked at now are among them, too.
+// reason, and those of which nobody can tell the state, or not yet. Of documents that are aside already, those that cannot be looked at now are
+// among them, too.
 func (r *Runner) replayBatch(ctx context.Context, st *members.State, m *memberOf, entries []hints.Entry, aside bool) (refused map[hints.Entry]error, err error) {
 	w := r.work(st)
-	// What is aside may be old: the member may have taken a later write since, that the other one missed and a third keeps for that.
-	w.background = aside
 	if err := r.heed(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		r.log.Debug("hear what others keep", "error", err) // it can be told without a store, if less surely
+		r.log.Debug("hear what others keep", "error", err)
 	}
 	type part struct {
 		index string
 		from  *members.Member
+		// listens says that others are heard once more: where all wait for the document one of them may have been written at just now, and what is
+		// aside may be old, so that the member may have taken a later write since, which the other one has missed.
+		listens bool
+		ordered bool
 	}
 	parts := map[part][]string{}
 	refused = map[hints.Entry]error{}
+	now := r.aside.late(m.Addr)
 	for _, e := range entries {
-		switch from, why := r.source(st, m, e); {
-		case from != nil && (!aside || !r.lacks(from.Addr)):
-			p := part{e.Index, from}
+		switch from, how := r.source(st, m, e, now); how {
+		case certain, byOrder:
+			p := part{e.Index, from, aside || how == byOrder, how == byOrder}
 			parts[p] = append(parts[p], e.ID)
-		case why == notOwned:
-		case aside, why == noneKnows:
-			refused[e] = errNoneKnows
-		case why == othersFirst:
-			return nil, errOthersFirst
+		case itself:
+			refused[e] = errDisputed
+		case undecided:
+			if refused[e] = errWaits; aside {
+				refused[e] = errNoneKnows
+			}
 		}
 	}
 	for p, ids := range parts {
-		if r.doubts(p.from.Addr) >= refuses && !aside {
+		w.listens, w.chosen = p.listens, nil
+		if p.listens {
+			w.chosen = func(e hints.Entry) bool {
+				if r.waiting(p.from.Addr, e).Wait == hints.Not {
+					return true
+				}
+				from, _ := r.source(st, m, e, now)
+				return from == p.from
+			}
+		}
+		if !p.ordered && (aside || r.doubts(p.from.Addr) >= refuses) {
 			disputed, err := w.disputed(ctx, p.index, p.from, m.Member, ids)
 			if err != nil {
 				return nil, err
@@ -345,12 +376,6 @@ func (r *Runner) replayBatch(ctx context.Context, st *members.State, m *memberOf
 			continue // the index was deleted
 		}
 		left, err := w.equalize(ctx, p.index, p.from, []*members.Member{m.Member}, ids, seen)
-		if aside && errors.Is(err, errBehind) {
-			left, err = ids, nil
-			for _, id := range ids {
-				w.refused[hints.Entry{Index: p.index, ID: id}] = errBehind
-			}
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -359,7 +384,9 @@ func (r *Runner) replayBatch(ctx context.Context, st *members.State, m *memberOf
 			switch err := w.refused[e]; {
 			case never(err):
 				refused[e] = err
-			case r.refuses(p.from.Addr, e), errors.Is(err, errBehind):
+			case errors.Is(err, errWaits) && !aside:
+				refused[e] = errWaits
+			case r.refuses(p.from.Addr, e), errors.Is(err, errWaits):
 				refused[e] = errNoneKnows
 			case err != nil:
 				return nil, fmt.Errorf("%d documents are not taken: %w", len(left), err)
@@ -370,60 +397,6 @@ func (r *Runner) replayBatch(ctx context.Context, st *members.State, m *memberOf
 	}
 	r.count.replayed.Add(uint64(len(entries)))
 	return refused, nil
-}
-
-// Why there is no source.
-type sourceless uint8
-
-const (
-	hasSource   sourceless = iota
-	notOwned               // the member's group is not to have the document
-	asItIs                 // there is none, or it may have lost its documents: what the member has stays
-	othersFirst            // it is the first, and the others are to be given what they have missed before
-	noneKnows              // the others refuse the document, and may have it in an older state
-)
-
-// source is the member that has the present state of a document for another that has missed it: one of the group that readers see it in,
-// and that has missed nothing, and not refused this document. If all there have missed something it is the first; the first itself waits until
-// one of the others has been given what it missed. nil where there is none, with the reason.
-func (r *Runner) source(st *members.State, m *memberOf, e hints.Entry) (*members.Member, sourceless) {
-	if !slices.Contains(st.Writers(e.ID), m.group) {
-		return nil, notOwned
-	}
-	refusing := false
-	able := func(o *members.Member) bool {
-		if o != m.Member && r.refuses(o.Addr, e) {
-			refusing = true
-			return false
-		}
-		return o != m.Member && !r.lacks(o.Addr)
-	}
-	// Not the group that the document is being moved to: it may not have it yet.
-	owner := st.Owner(e.ID)
-	others := slices.DeleteFunc(slices.Clone(owner.Members), func(o *members.Member) bool { return !able(o) })
-	if len(others) > 0 {
-		return r.mostTrusted(others), hasSource
-	}
-	if st.Map.Move != nil && st.Map.Move.Phase == shardmap.Switching {
-		// What was written since the cutover is at the old owner, too.
-		for _, g := range st.Writers(e.ID) {
-			for _, o := range g.Members {
-				if g != owner && able(o) {
-					return o, hasSource
-				}
-			}
-		}
-	}
-	if first := owner.Members[0]; first != m.Member && !r.suspect(first.Addr) && !r.refuses(first.Addr, e) {
-		return first, hasSource
-	}
-	if refusing {
-		return nil, noneKnows
-	}
-	if owner.Members[0] == m.Member && slices.ContainsFunc(owner.Members, func(o *members.Member) bool { return o != m.Member && !r.suspect(o.Addr) && r.short(o.Addr) }) {
-		return nil, othersFirst
-	}
-	return nil, asItIs
 }
 
 // compareMember compares all documents of a member that has missed more than was kept.
@@ -444,16 +417,21 @@ func (r *Runner) compareMember(ctx context.Context, st *members.State, m *member
 	if from == nil && len(m.group.Members) > 1 {
 		return errNoReference
 	}
-	if from != nil && (m.Member != m.group.Members[0] || !r.short(from.Addr)) {
+	// Where both may wait for any document the first is right.
+	if from != nil && (m.Member != m.group.Members[0] || !r.unlistedHere(from.Addr)) {
 		w := r.work(st)
-		w.unsure = r.others.refused(from.Addr)
+		w.unsure = r.others.refused(from.Addr) && r.others.unlisted(from.Addr)
+		w.chosen = func(e hints.Entry) bool { return r.waiting(from.Addr, e).Wait != hints.Does }
 		left, err := w.repairMember(ctx, nil, from, m.Member, seen)
 		if err != nil {
 			return err
 		}
 		refused := map[hints.Entry]error{}
+		var wait []hints.Entry
 		for _, e := range left {
 			switch err := w.refused[e]; {
+			case errors.Is(err, errWaits):
+				wait = append(wait, e)
 			case never(err):
 				refused[e] = err
 			case r.refuses(from.Addr, e), w.unsure:
@@ -461,6 +439,13 @@ func (r *Runner) compareMember(ctx context.Context, st *members.State, m *member
 			default:
 				return errUnequal
 			}
+		}
+		// The other one waits for them. Of this one it is not known that it has missed them: what was dropped counts as missed before.
+		if err := byIndex(wait, func(index string, ids []string) error {
+			_, err := r.o.Hints.AddUnacknowledged(m.Addr, index, ids)
+			return err
+		}); err != nil {
+			return err
 		}
 		if full, err := r.putAside(m.Addr, refused); err != nil {
 			return err

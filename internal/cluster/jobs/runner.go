@@ -166,6 +166,9 @@ func New(c Cluster, o Options) (*Runner, error) {
 		r.ledger.s = store.NewMemory(nil)
 	}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
+	if o.Hints != nil {
+		o.Hints.Rivals(func(member string, e hints.Entry) uint64 { return r.others.latest(member, hints.Hash(e)) })
+	}
 	r.publish()
 	return r, nil
 }
