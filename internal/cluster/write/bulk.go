@@ -763,7 +763,7 @@ func (l *load) nobody(ctx context.Context, groups []*members.Group, list []got[l
 	if unknown && len(list) > 1 {
 		ids := c.keys(nil)
 		for i := range list {
-			l.w.hint(list[i].Addr, l.ix.name, ids)
+			l.w.doubt(list[i].Addr, l.ix.name, ids)
 		}
 	}
 	err := verdict(ctx, "Bulk", list)

@@ -80,7 +80,7 @@ func (d *writing) run(ctx context.Context, st *members.State) (*leaf.IndexReply,
 		}
 		if maybe(list) && len(list) > 1 {
 			for i := range list {
-				d.w.hint(list[i].Addr, d.ix.name, []string{d.key})
+				d.w.doubt(list[i].Addr, d.ix.name, []string{d.key})
 			}
 		}
 		err = verdict(ctx, "Index", list)
@@ -438,8 +438,12 @@ func (w *Writer) deleteAt(ctx context.Context, st *members.State, ix *index, ids
 	in := applied(list)
 	if len(in) > 0 || maybe(list) && len(list) > 1 {
 		for i := range list {
-			if list[i].err != nil {
+			switch {
+			case list[i].err == nil:
+			case len(in) > 0:
 				w.hint(list[i].Addr, ix.name, ids)
+			default:
+				w.doubt(list[i].Addr, ix.name, ids)
 			}
 		}
 	}
@@ -657,8 +661,12 @@ func (p *syncPart) run(ctx context.Context, groups []*members.Group) (snapshot l
 	noteAll(p.a, list)
 	in := applied(list)
 	for i := range list {
-		if list[i].err != nil && (len(in) > 0 || maybe(list) && len(list) > 1) {
+		switch {
+		case list[i].err == nil:
+		case len(in) > 0:
 			w.hint(list[i].Addr, s.ix.name, ids)
+		case maybe(list) && len(list) > 1:
+			w.doubt(list[i].Addr, s.ix.name, ids)
 		}
 	}
 	if len(in) == 0 {

@@ -34,6 +34,12 @@ type Hints interface {
 	Add(member, index string, ids []string) (full bool, err error)
 }
 
+// DoubtfulHints are Hints that tell apart what no member has confirmed: it does not say that one member has what another lacks.
+type DoubtfulHints interface {
+	// AddUnacknowledged is Add of writes that neither the member nor another has confirmed.
+	AddUnacknowledged(member, index string, ids []string) (full bool, err error)
+}
+
 // Limits of a Writer. A zero field means its default.
 type Limits struct {
 	DocumentBytes int64         // a document; 16 MiB
@@ -337,12 +343,27 @@ func (w *Writer) charge(ctx context.Context, bytes int64) (*admit.Place, error) 
 	return place, nil
 }
 
-// hint notes that a member may lack the last writes of documents.
+// hint notes that a member may lack the last writes of documents, which another has confirmed.
 func (w *Writer) hint(member, index string, ids []string) {
-	if w.o.Hints == nil || len(ids) == 0 {
+	if w.o.Hints != nil {
+		w.keep(w.o.Hints.Add, member, index, ids)
+	}
+}
+
+// doubt notes that a member may lack the last writes of documents, which none has confirmed.
+func (w *Writer) doubt(member, index string, ids []string) {
+	if h, ok := w.o.Hints.(DoubtfulHints); ok {
+		w.keep(h.AddUnacknowledged, member, index, ids)
+	} else {
+		w.hint(member, index, ids)
+	}
+}
+
+func (w *Writer) keep(add func(member, index string, ids []string) (bool, error), member, index string, ids []string) {
+	if len(ids) == 0 {
 		return
 	}
-	full, err := w.o.Hints.Add(member, index, ids)
+	full, err := add(member, index, ids)
 	if err != nil {
 		w.count.unhinted.Add(uint64(len(ids)))
 		w.log.Error("keep a hint for a member", "member", member, "index", index, "ids", len(ids), "error", err)
