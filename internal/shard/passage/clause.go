@@ -62,7 +62,7 @@ type Matches struct {
 	s    *Scorer
 	f    *fieldOf
 	w    *watch
-	cs   []*cursor // of the terms; nil where the leaf lacks one
+	cs   []*cursor // of the terms, nil where the leaf lacks one; of a phrase each term once, the rarest first
 	at   []uint32  // where each stands
 	sums []float32 // by ordinal
 	seen []bool    // by ordinal: it has a row
@@ -71,6 +71,11 @@ type Matches struct {
 	on   bool
 	err  error
 
+	// Of the tokens of a phrase:
+	which []int      // place in cs
+	lists [][]uint32 // places in the document
+	next  []int      // the first of those that a later start can need
+
 	useless float32 // documents that cannot have a passage that scores as much are passed over
 	prunes  bool
 }
@@ -78,17 +83,20 @@ type Matches struct {
 // On returns the matches on a leaf, nil if there cannot be any.
 func (s *Scorer) On(ctx context.Context, l exec.Leaf) *Matches {
 	m := &Matches{s: s, f: newField(l, s.clause.Field), w: &watch{ctx: ctx}}
-	some := false
-	for _, t := range s.clause.Terms {
-		c, ok := m.f.list(t.Text)
-		if !ok && s.clause.Phrase {
+	if s.clause.Phrase {
+		if !m.tokens() {
 			return nil
 		}
-		some = some || ok
-		m.cs = append(m.cs, c)
-	}
-	if !some {
-		return nil
+	} else {
+		some := false
+		for _, t := range s.clause.Terms {
+			c, ok := m.f.list(t.Text)
+			some = some || ok
+			m.cs = append(m.cs, c)
+		}
+		if !some {
+			return nil
+		}
 	}
 	m.at = make([]uint32, len(m.cs))
 	for i, c := range m.cs {
@@ -97,6 +105,29 @@ func (s *Scorer) On(ctx context.Context, l exec.Leaf) *Matches {
 		}
 	}
 	return m
+}
+
+// tokens makes the cursors of a phrase; false says that the leaf lacks a token.
+func (m *Matches) tokens() bool {
+	terms := m.s.clause.Terms
+	of := make(map[string]*cursor, len(terms))
+	for _, t := range terms {
+		if of[t.Text] != nil {
+			continue
+		}
+		c, ok := m.f.list(t.Text)
+		if !ok {
+			return false
+		}
+		of[t.Text] = c
+		m.cs = append(m.cs, c)
+	}
+	slices.SortStableFunc(m.cs, func(a, b *cursor) int { return cmp.Compare(a.p.DocFreq(), b.p.DocFreq()) })
+	for _, t := range terms {
+		m.which = append(m.which, slices.Index(m.cs, of[t.Text]))
+	}
+	m.lists, m.next = make([][]uint32, len(terms)), make([]int, len(terms))
+	return true
 }
 
 // Err is why Seek ended early; nil if it did not.
@@ -121,7 +152,10 @@ func (m *Matches) Seek(target uint32) (doc uint32, ok bool) {
 			target = m.cur + 1
 			continue
 		}
-		m.score()
+		if m.err = m.score(); m.err != nil { // what was scored until then is not the whole
+			m.cur = noDoc
+			return noDoc, false
+		}
 		if len(m.rows) > 0 {
 			return m.cur, true
 		}
@@ -137,7 +171,12 @@ const boundSlack = 1 + 1e-5
 func (m *Matches) bound() float32 {
 	var sum float32
 	if m.s.clause.Phrase {
-		least := m.cs[0].freq()
+		least := m.cs[m.which[0]].freq() // starts are places of the first token
+		if m.s.clause.Slop == 0 {        // and each has a place of its own of every other one
+			for _, c := range m.cs {
+				least = min(least, c.freq())
+			}
+		}
 		return float32(boundSlack * m.s.weights[0].Score(least, uint16(m.s.floor)))
 	}
 	for i, c := range m.cs {
@@ -181,13 +220,12 @@ again:
 	return target
 }
 
-// score makes the rows of the document that the terms stand on.
-func (m *Matches) score() {
+// score makes the rows of the document that the terms stand on. After an error they are of no use.
+func (m *Matches) score() error {
 	m.rows = m.rows[:0]
 	m.f.at(m.cur)
 	if m.s.clause.Phrase {
-		m.phrase()
-		return
+		return m.phrase()
 	}
 	if cap(m.sums) < len(m.f.vals) {
 		m.sums, m.seen = make([]float32, len(m.f.vals)), make([]bool, len(m.f.vals))
@@ -211,32 +249,59 @@ func (m *Matches) score() {
 			}
 			m.sums[ordinal] += sc
 		})
-		m.err = m.w.did(len(c.pos))
+		if err := m.w.did(len(c.pos)); err != nil {
+			return err
+		}
 	}
 	for i := range m.rows {
 		m.rows[i].Score = m.sums[m.rows[i].Ordinal]
 	}
 	slices.SortFunc(m.rows, func(a, b score.Passage) int { return cmp.Compare(a.Ordinal, b.Ordinal) })
+	return nil
 }
 
 // length is what a passage of the document counts with.
 func (m *Matches) length(ordinal int) uint16 { return uint16(max(m.f.length(ordinal), m.s.floor)) }
 
-// phrase makes the rows of a phrase.
-func (m *Matches) phrase() {
+// phrase makes the rows of a phrase. Starts ascend, and so do the places that the other tokens may stand at, so each list is walked once.
+// One document can be as much work as many: it looks at the context by the places that it compares.
+func (m *Matches) phrase() (err error) {
 	for _, c := range m.cs {
 		c.positions()
-		m.err = m.w.did(len(c.pos))
+		if err := m.w.did(len(c.pos)); err != nil {
+			return err
+		}
 	}
-	terms := m.s.clause.Terms
-	m.f.places(m.cs[0].pos, func(ordinal int, starts []uint32) {
+	terms, slop := m.s.clause.Terms, m.s.clause.Slop
+	for j, k := range m.which {
+		m.lists[j], m.next[j] = m.cs[k].pos, 0
+	}
+	compared := 0 // since the last look
+	m.f.places(m.lists[0], func(ordinal int, base, end uint32, starts []uint32) bool {
 		var n uint32
-		base, end := m.f.bounds(ordinal)
-	next:
+		over := false // a token has no places any more
+	starts:
 		for _, start := range starts {
 			for j := 1; j < len(terms); j++ {
-				if !m.near(m.cs[j].pos, start+terms[j].Offset, base, end) {
-					continue next
+				list, i := m.lists[j], m.next[j]
+				want := start + terms[j].Offset
+				least := max(want-min(slop, want), base)
+				for i < len(list) && list[i] < least {
+					i++
+				}
+				if compared += 1 + i - m.next[j]; compared >= checkEvery {
+					if err = m.w.did(compared); err != nil {
+						return false
+					}
+					compared = 0
+				}
+				m.next[j] = i
+				if i == len(list) {
+					over = true
+					break starts
+				}
+				if at := list[i]; at >= end || at > want && at-want > slop {
+					continue starts
 				}
 			}
 			n++
@@ -244,14 +309,12 @@ func (m *Matches) phrase() {
 		if n > 0 {
 			m.rows = append(m.rows, score.Passage{Ordinal: uint32(ordinal), Score: m.s.weights[0].Score(n, m.length(ordinal))})
 		}
+		return !over
 	})
-}
-
-// near tells whether a position within the slop of want, from base to before end, is in the list.
-func (m *Matches) near(list []uint32, want, base, end uint32) bool {
-	slop := m.s.clause.Slop
-	i, _ := slices.BinarySearch(list, max(want-min(slop, want), base))
-	return i < len(list) && list[i] < end && (list[i] <= want || list[i]-want <= slop)
+	if err != nil {
+		return err
+	}
+	return m.w.did(compared)
 }
 
 // Rows are the passages of the document that match, by ordinal. They hold until the next Seek.
@@ -278,12 +341,14 @@ type Hit struct {
 // are among the best 2k of all, or no further behind than the best one of the k-th document, in this order of passages. accept has the
 // documents of each leaf that may be found, nil: the live ones. Where the context ends meanwhile, what was found until then comes with
 // its error.
-func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Set, k int) ([]Hit, error) {
+//
+// hold is told how many passages more are kept, before they are, and with a negative number how many fewer; its error ends the search and
+// comes back as it is. nil: nobody asks.
+func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Set, k int, hold func(passages int) error) ([]Hit, error) {
 	if k <= 0 {
 		return nil, nil
 	}
-	var best []Hit
-	var cut *Hit // the worst of the k best of those before
+	b := keeper{k: k, hold: hold}
 	var cells []cell
 	var worst float32 // of the best 2k passages, once they are known
 	known, next := false, 2*k
@@ -299,8 +364,9 @@ func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Se
 		}
 		bound := func() {
 			// The best 2k passages can be those of fewer than k documents.
-			if m.prunes = known && cut != nil; m.prunes {
-				m.useless = min(worst, cut.Score)
+			if m.prunes = known && b.cut != nil; m.prunes {
+				m.useless = min(worst, b.cut.Score)
+				b.least, b.drops = m.useless, true
 			}
 		}
 		bound()
@@ -321,16 +387,8 @@ func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Se
 				worst, known, next = cells[len(cells)-1].score, true, 3*k+16
 			}
 			bound()
-			h := Hit{Leaf: li, Doc: doc, Score: m.Best()}
-			if cut != nil && compareHits(h, *cut) > 0 {
-				continue
-			}
-			h.Rows = slices.Clone(m.Rows())
-			if best = append(best, h); len(best) >= 2*k+16 {
-				slices.SortFunc(best, compareHits)
-				best = best[:k]
-				last := best[k-1]
-				cut = &last
+			if err := b.add(Hit{Leaf: li, Doc: doc, Score: m.Best()}, m.Rows()); err != nil {
+				return nil, err
 			}
 		}
 		if err := m.Err(); err != nil {
@@ -340,7 +398,64 @@ func (s *Scorer) Top(ctx context.Context, leaves []exec.Leaf, accept []bitset.Se
 			break
 		}
 	}
-	return cutHits(best, cells, k), ended
+	return cutHits(b.best, cells, k), ended
+}
+
+// keeper keeps the best documents of those that it is given, and some more.
+type keeper struct {
+	k    int
+	hold func(passages int) error
+	best []Hit
+	cut  *Hit // the worst of the k best of those before
+
+	drops bool // passages that score less than least cannot be among those of the answer
+	least float32
+}
+
+func (b *keeper) useless(r score.Passage) bool { return b.drops && r.Score < b.least }
+
+// tell tells how many passages more are kept.
+func (b *keeper) tell(n int) error {
+	if b.hold == nil || n == 0 {
+		return nil
+	}
+	return b.hold(n)
+}
+
+// add takes a document, and of its rows a copy.
+func (b *keeper) add(h Hit, rows []score.Passage) error {
+	if b.cut != nil && compareHits(h, *b.cut) > 0 {
+		return nil
+	}
+	n := len(rows)
+	for _, r := range rows {
+		if b.useless(r) {
+			n--
+		}
+	}
+	if err := b.tell(n); err != nil {
+		return err
+	}
+	h.Rows = make([]score.Passage, 0, n)
+	for _, r := range rows {
+		if !b.useless(r) {
+			h.Rows = append(h.Rows, r)
+		}
+	}
+	if b.best = append(b.best, h); len(b.best) < 2*b.k+16 {
+		return nil
+	}
+	slices.SortFunc(b.best, compareHits)
+	gone := 0
+	for i := range b.best[b.k:] {
+		gone += len(b.best[b.k+i].Rows)
+	}
+	clear(b.best[b.k:])
+	b.best = b.best[:b.k]
+	last := b.best[b.k-1]
+	last.Rows = nil
+	b.cut = &last
+	return b.tell(-gone)
 }
 
 // endOf is the error of a context that ended, with its cause.

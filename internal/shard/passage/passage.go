@@ -332,28 +332,15 @@ func (f *fieldOf) length(ordinal int) uint32 {
 	return n
 }
 
-// bounds are the first position of a passage of the document and of the next one: a slop may be wider than the gap between two.
-func (f *fieldOf) bounds(ordinal int) (base, end uint32) {
-	if f.plain {
-		return uint32(ordinal) * segment.ChunkStride, uint32(ordinal+1) * segment.ChunkStride
-	}
-	for i := 0; ; i++ {
-		_, more := segment.DecodeChunk(f.vals[i])
-		if end = base + (more+1)*segment.ChunkStride; i == ordinal {
-			return base, end
-		}
-		base = end
-	}
-}
-
-// places calls fn with each passage of the document that some of the positions, ascending, stand in, and with those.
-func (f *fieldOf) places(pos []uint32, fn func(ordinal int, in []uint32)) {
+// places calls fn with each passage of the document that some of the positions, ascending, stand in, until it says false: with the first
+// position of the passage, that of the next one, as a slop may be wider than the gap between two, and the positions.
+func (f *fieldOf) places(pos []uint32, fn func(ordinal int, base, end uint32, in []uint32) bool) {
 	ordinal, base := 0, uint32(0) // of the passage that the next position is looked for in
 	for i := 0; i < len(pos); {
 		end := uint32(0)
 		if f.plain {
 			ordinal = int(pos[i] / segment.ChunkStride)
-			end = uint32(ordinal+1) * segment.ChunkStride
+			base, end = uint32(ordinal)*segment.ChunkStride, uint32(ordinal+1)*segment.ChunkStride
 		} else {
 			for ordinal < len(f.vals) {
 				_, more := segment.DecodeChunk(f.vals[ordinal])
@@ -371,14 +358,19 @@ func (f *fieldOf) places(pos []uint32, fn func(ordinal int, in []uint32)) {
 		for i < len(pos) && pos[i] < end {
 			i++
 		}
-		fn(ordinal, pos[from:i])
+		if !fn(ordinal, base, end, pos[from:i]) {
+			return
+		}
 	}
 }
 
 // occurrences calls fn with each passage of the document that holds the term of c, which stands there, and its frequency.
 func (f *fieldOf) occurrences(c *cursor, fn func(ordinal int, tf uint32)) {
 	c.positions()
-	f.places(c.pos, func(ordinal int, in []uint32) { fn(ordinal, uint32(len(in))) })
+	f.places(c.pos, func(ordinal int, _, _ uint32, in []uint32) bool {
+		fn(ordinal, uint32(len(in)))
+		return true
+	})
 }
 
 // cursor walks the postings of a term.
@@ -458,7 +450,10 @@ func Split(l exec.Leaf, field int, doc uint32, lists [][]uint32) (lengths []uint
 		lengths[i], of[i] = f.length(i), make([][]uint32, len(lists))
 	}
 	for k, pos := range lists {
-		f.places(pos, func(ordinal int, in []uint32) { of[ordinal][k] = in })
+		f.places(pos, func(ordinal int, _, _ uint32, in []uint32) bool {
+			of[ordinal][k] = in
+			return true
+		})
 	}
 	return lengths, of
 }

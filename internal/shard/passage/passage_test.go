@@ -282,7 +282,7 @@ func walk(t *testing.T, sc *passage.Scorer, sn *shard.Snapshot, c passage.Clause
 // top compares the best documents and the passages that each of them has.
 func top(t *testing.T, sc *passage.Scorer, sn *shard.Snapshot, c passage.Clause, all []hit, k int) {
 	t.Helper()
-	hits, err := sc.Top(t.Context(), sn.Leaves(), nil, k)
+	hits, err := sc.Top(t.Context(), sn.Leaves(), nil, k, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +380,7 @@ func TestManyPassagesOfOneDocumentLeaveRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	top, err := passage.NewScorer(passage.Clause{Field: body, K1: 1.2, B: 0.75, Terms: []passage.Term{{Text: "a", Boost: 1}}}, st).Top(t.Context(), sn.Leaves(), nil, 3)
+	top, err := passage.NewScorer(passage.Clause{Field: body, K1: 1.2, B: 0.75, Terms: []passage.Term{{Text: "a", Boost: 1}}}, st).Top(t.Context(), sn.Leaves(), nil, 3, nil)
 	if err != nil || len(top) != 3 {
 		t.Errorf("the best 3 of 4 documents are %d: %v", len(top), err)
 	}
@@ -452,7 +452,7 @@ func TestSearchEndsWithItsCaller(t *testing.T) {
 		t.Errorf("statistics: %v", err)
 	}
 	c := passage.Clause{Field: body, Terms: []passage.Term{{Text: "a", Boost: 1}}}
-	if _, err := passage.NewScorer(c, st).Top(ctx, sn.Leaves(), nil, 3); !errors.Is(err, why) {
+	if _, err := passage.NewScorer(c, st).Top(ctx, sn.Leaves(), nil, 3, nil); !errors.Is(err, why) {
 		t.Errorf("search: %v", err)
 	}
 }

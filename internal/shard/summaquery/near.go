@@ -103,7 +103,7 @@ func positionsOf(l exec.Leaf, field int, toks []token, doc uint32) ([][]uint32, 
 
 // nearPassages is Top with the proximity of words within their passages.
 func (r *runner) nearPassages(p *part, accept []bitset.Set, k int) ([]hit, error) {
-	top, err := r.scorer(p).Top(r.ctx, r.ix.Leaves, accept, nearWanted(k))
+	top, err := r.scorer(p).Top(r.ctx, r.ix.Leaves, accept, nearWanted(k), nil)
 	if err = r.inBudget(err); err != nil {
 		return nil, err
 	}

@@ -391,7 +391,7 @@ func (r *runner) nominate(n nomination, k int) ([]hit, error) {
 	if n.rank.near != nil {
 		return r.nearPassages(n.rank, accept, k)
 	}
-	top, err := r.scorer(n.rank).Top(r.ctx, r.ix.Leaves, accept, k)
+	top, err := r.scorer(n.rank).Top(r.ctx, r.ix.Leaves, accept, k, nil)
 	if err = r.inBudget(err); err != nil {
 		return nil, err
 	}
