@@ -128,6 +128,9 @@ func (c *compiler) sparseText(id int, f *schema.Field, options map[string]string
 		return nil, nil, modelFault(f, name, "tokenizer", err)
 	}
 	toks := tok.Tokens(s, nil)
+	if f.Element == "u16" { // no vector has the others
+		toks = slices.DeleteFunc(toks, func(t uint32) bool { return t > math.MaxUint16 })
+	}
 	slices.Sort(toks)
 	indices = slices.Compact(toks)
 	values = make([]float32, len(indices))

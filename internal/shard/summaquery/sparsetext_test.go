@@ -31,7 +31,7 @@ func models(t *testing.T) *wordpiece.Store {
 		}
 	}
 	const tokenizer = `{"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"},
-		"model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {"[UNK]": 0, "sea": 1, "##s": 2, "lamp": 3, "blue": 4}}}`
+		"model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {"[UNK]": 0, "sea": 1, "##s": 2, "lamp": 3, "blue": 4, "far": 70000}}}`
 	put("both/tokenizer.json", tokenizer)
 	put("both/idf.json", `{"sea": 0.5, "lamp": 3}`)
 	put("org/plain/tokenizer.json", tokenizer)
@@ -108,6 +108,11 @@ func TestTextsInSparseVectors(t *testing.T) {
 				t.Errorf("found %v, want %v", got, c.want)
 			}
 		})
+	}
+	narrow := small(t, `field s: sparse_vector<u16> [indexed<query<tokenizer: "both">>]`, docs...)
+	narrow.Models = models(t)
+	if got, _ := ask(t, narrow, `query {sparse_vector {field: "s" text: "far lamp"}}`); got != "0:0" {
+		t.Errorf("found %q by a token that the field cannot have and one that it has", got)
 	}
 	ix := small(t, `field s: sparse_vector [indexed<query<tokenizer: "both">>]`, docs...)
 	req := &summapb.SearchRequest{IndexName: "t", Limit: 10, Query: &summapb.Query{Query: &summapb.Query_SparseVector{SparseVector: &summapb.SparseVectorQuery{Field: "s", Text: "sea"}}}}

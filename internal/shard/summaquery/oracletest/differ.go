@@ -23,6 +23,9 @@ func Score(f float32) string {
 // number that the segment of an address has in Add.
 func (o *Oracle) Differs(req *summapb.SearchRequest, w summa.Window, got *summapb.SearchResponse, leaf func(segment string) int) string {
 	want, refused := o.search(req, w)
+	if want.wrong != "" {
+		return want.wrong
+	}
 	switch {
 	case got == nil && refused == nil:
 		return "is refused"

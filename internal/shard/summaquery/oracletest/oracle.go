@@ -219,6 +219,7 @@ type running struct {
 	cache map[*clause]map[*odoc]float32
 	memo  map[string]any
 	bad   error
+	wrong string // what cannot be, of a kernel that the oracle uses
 }
 
 // once computes something of a field once for a request.
@@ -1217,11 +1218,36 @@ func (r *running) dense(name string, q []float32, c ocombiner) *clause {
 				}
 				rec := vector.Encode(p, nil, schema.AppendDense(nil, v.GetDenseVector().Values))
 				x.score = vector.InMemory(p, 1, []uint32{1}, rec).Ordinals(query, 0, nil)[0]
+				r.truth(fd, q, v.GetDenseVector().Values, x.score)
 			}
 			rows = append(rows, x)
 		}
 		return rows
 	}}
+}
+
+// truth holds a score against the product of the numbers as they were given: what is kept of them may be less, within a bound.
+func (r *running) truth(f *schema.Field, q, v []float32, got float32) {
+	var product, norm, sum, length float64
+	lo, hi := math.Inf(1), math.Inf(-1)
+	for i, x := range q {
+		product += float64(x) * float64(v[i])
+		norm += float64(x) * float64(x)
+		sum += math.Abs(float64(x))
+		length += float64(v[i]) * float64(v[i])
+		lo, hi = min(lo, float64(v[i])), max(hi, float64(v[i]))
+	}
+	norm = math.Sqrt(norm)
+	bound := 1e-6 * (1 + math.Sqrt(length))
+	switch f.Element {
+	case "f16": // a half of the last of 11 bits
+		bound += math.Sqrt(length) / (1 << 11)
+	case "uint8": // a half of a 255th of the range, of each component
+		bound += (hi - lo) / 510 * sum / norm
+	}
+	if want := product / norm; math.Abs(float64(got)-want) > bound {
+		r.wrong = fmt.Sprintf("field %s: %v is %v by the kernel, and %v by the numbers, further than %v", f.Name, v, got, want, bound)
+	}
 }
 
 func (r *running) hamming(name string, q []byte, c ocombiner) *clause {
@@ -1277,7 +1303,14 @@ func (r *running) sparse(q *summapb.SparseVectorQuery) *clause {
 		for i, v := range d.vecs[f] {
 			var s float32
 			some := false
-			for _, p := range sum(v.GetSparseVector().Indices, v.GetSparseVector().Values) {
+			pairs := sum(v.GetSparseVector().Indices, v.GetSparseVector().Values)
+			var ws []float32
+			for _, p := range pairs {
+				ws = append(ws, p.w)
+			}
+			ws = keptWeights(&r.sch.Fields[f], ws)
+			for k, p := range pairs {
+				p.w = ws[k]
 				for _, x := range dims {
 					if x.i == p.i {
 						some = true
@@ -1293,12 +1326,65 @@ func (r *running) sparse(q *summapb.SparseVectorQuery) *clause {
 	}}
 }
 
+// keptWeights are the weights of a sparse vector as its field keeps them: in 16 bits, or as lo + step·u in 8 or 4, lo the least of them
+// and step a share of their range, 1 for whole numbers within it. What is made of u is in binary32.
+func keptWeights(f *schema.Field, ws []float32) []float32 {
+	kind := ""
+	for _, o := range f.Options {
+		if o.Name == "quantization" {
+			kind = o.Value
+		}
+	}
+	if len(ws) == 0 {
+		return nil
+	}
+	out := slices.Clone(ws)
+	top := 0.0
+	switch kind {
+	case "float16":
+		for i, w := range ws {
+			out[i] = half(w)
+		}
+		return out
+	case "uint8":
+		top = 255
+	case "uint4":
+		top = 15
+	default:
+		return out
+	}
+	lo, hi := slices.Min(ws), slices.Max(ws)
+	step := float32((float64(hi) - float64(lo)) / top)
+	if hi-lo <= float32(top) && !slices.ContainsFunc(ws, func(w float32) bool { return w != float32(int(w)) }) {
+		step = 1
+	}
+	for i, w := range ws {
+		u := 0.0
+		if step > 0 {
+			u = min(math.Round((float64(w)-float64(lo))/float64(step)), top)
+		}
+		out[i] = lo + float32(step*float32(u))
+	}
+	return out
+}
+
+// half is a number to the nearest of those of 16 bits, ties to even. The numbers of the world are in their range.
+func half(w float32) float32 {
+	if w == 0 {
+		return w
+	}
+	_, e := math.Frexp(float64(w))
+	unit := math.Ldexp(1, max(e-11, -24))
+	return float32(math.RoundToEven(float64(w)/unit) * unit)
+}
+
 // answered is what a request is answered with.
 type answered struct {
 	hits     []ohit
 	total    int
 	branches [][]ohit // what each branch of a fusion nominated, where that is asked for
 	exports  map[*odoc]exported
+	wrong    string
 }
 
 // search answers a request; bad says that it has to be refused.
@@ -1339,6 +1425,7 @@ func (o *Oracle) search(req *summapb.SearchRequest, w summa.Window) (out answere
 	}
 	out.hits = out.hits[min(w.Offset, len(out.hits)):]
 	out.hits = out.hits[:min(w.Limit, len(out.hits))]
+	out.wrong = r.wrong
 	return out, r.bad
 }
 

@@ -36,14 +36,21 @@ const sdl = `index o {
 	field dense: dense_vector<4> [indexed<flat>, stored]
 	field denses: dense_vector<12> [indexed<flat>, stored<multi>]
 	field bits: binary_dense_vector<16> [indexed<flat>, stored<multi>]
+	field half: dense_vector<12, f16> [indexed<flat>, stored<multi>]
+	field bytes: dense_vector<8, uint8> [indexed<flat>, stored<multi>]
 	field sparse: sparse_vector [indexed<format: maxscore>, stored<multi>]
+	field sparse16: sparse_vector<u16> [indexed<format: maxscore, quantization: float16>, stored<multi>]
+	field sparse8: sparse_vector [indexed<format: maxscore, quantization: uint8>, stored<multi>]
+	field sparse4: sparse_vector [indexed<format: maxscore, quantization: uint4>, stored<multi>]
 }`
 
 var (
 	plainFields   = []string{"none", "token", "ord", "pos", "tag", "lex"}
 	chunkedFields = []string{"chunk", "chunkfast", "chunkplain", "lexchunk"}
 	numberFields  = []string{"u", "i", "f", "us", "is", "fs"}
-	denseFields   = []string{"dense", "denses"}
+	denseFields   = []string{"dense", "denses", "half", "bytes"}
+	sparseFields  = []string{"sparse", "sparse16", "sparse8", "sparse4"}
+	dims          = map[string]int{"dense": 4, "denses": 12, "half": 12, "bytes": 8}
 )
 
 var words = []string{"car", "cart", "Carton", "run", "running", "runs", "the", "of", "and", "lamp", "Lamps", "blue", "sea", "seas", "x1", "über", "knot", "日本語", "бегущий", "Häuser"}
@@ -93,9 +100,13 @@ func (w World) vector(n int) []float32 {
 	return out
 }
 
-func (w World) sparse(n int) (indices []uint32, values []float32) {
+func (w World) sparse(field string, n int) (indices []uint32, values []float32) {
 	for range n {
-		indices = append(indices, uint32(w.IntN(12))*uint32(1+w.IntN(2)*70000))
+		i := uint32(w.IntN(12)) * uint32(1+w.IntN(2)*70000)
+		if field == "sparse16" {
+			i %= 1 << 16
+		}
+		indices = append(indices, i)
 		values = append(values, w.float()+float32(w.IntN(2))/3)
 	}
 	return indices, values
@@ -171,15 +182,19 @@ func (w World) Document(key string) []*summapb.FieldEntry {
 		}
 	}
 	several("dense", 4, 2, dense(4))
-	several("denses", 4, 5, dense(12))
+	for _, f := range denseFields[1:] {
+		several(f, 4, 5, dense(dims[f]))
+	}
 	several("bits", 4, 4, func() *summapb.FieldValue {
 		return &summapb.FieldValue{Value: &summapb.FieldValue_BinaryDenseVector{BinaryDenseVector: w.bits()}}
 	})
-	several("sparse", 4, 4, func() *summapb.FieldValue {
-		// An empty one is not counted among the values, see summa.Documents; whether it should have an ordinal nobody has recorded.
-		x, v := w.sparse(1 + w.IntN(5))
-		return &summapb.FieldValue{Value: &summapb.FieldValue_SparseVector{SparseVector: &summapb.SparseVector{Indices: x, Values: v}}}
-	})
+	for _, f := range sparseFields {
+		several(f, 4, 4, func() *summapb.FieldValue {
+			// An empty one is not counted among the values, see summa.Documents; whether it should have an ordinal nobody has recorded.
+			x, v := w.sparse(f, 1+w.IntN(5))
+			return &summapb.FieldValue{Value: &summapb.FieldValue_SparseVector{SparseVector: &summapb.SparseVector{Indices: x, Values: v}}}
+		})
+	}
 	w.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 	return out
 }
@@ -303,7 +318,7 @@ func (w World) vectorQuery() *summapb.Query {
 	switch w.IntN(3) {
 	case 0:
 		q := &summapb.DenseVectorQuery{Field: w.One(denseFields), Combiner: c, CombinerTemperature: t, CombinerTopK: k, CombinerDecay: d}
-		q.Vector = w.vector(map[string]int{"dense": 4, "denses": 12}[q.Field])
+		q.Vector = w.vector(dims[q.Field])
 		if w.IntN(10) == 0 {
 			clear(q.Vector)
 		}
@@ -313,8 +328,8 @@ func (w World) vectorQuery() *summapb.Query {
 			Field: "bits", Vector: w.bits(), Combiner: c, CombinerTemperature: t, CombinerTopK: k, CombinerDecay: d,
 		}}}
 	}
-	q := &summapb.SparseVectorQuery{Field: "sparse", Combiner: c, CombinerTemperature: t, CombinerTopK: k, CombinerDecay: d}
-	q.Indices, q.Values = w.sparse(1 + w.IntN(6))
+	q := &summapb.SparseVectorQuery{Field: w.One(sparseFields), Combiner: c, CombinerTemperature: t, CombinerTopK: k, CombinerDecay: d}
+	q.Indices, q.Values = w.sparse(q.Field, 1+w.IntN(6))
 	if w.IntN(4) == 0 {
 		q.WeightThreshold = 0.6
 	}
