@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"internal/api"},
 	{"internal/front"},
 	{"internal/leaf"},
-	{"internal/cluster"},
+	{"internal/cluster", "internal/broker"},
 	{"internal/node"},
 	{"internal/cluster/clustertest"},
 	{"internal/client"},

@@ -1,0 +1,67 @@
+package route
+
+import (
+	"slices"
+	"strings"
+)
+
+// IndexTopology is where an index is, for GetTopology ("Diagnostics and control").
+type IndexTopology struct {
+	Index       string
+	Partitioned bool
+	Ambiguous   bool            // as Route.Ambiguous
+	Shards      []ShardReplicas // those that have the index, by name
+}
+
+// MergePolicy is how the answers of several shards become one.
+func (t *IndexTopology) MergePolicy() string {
+	if t.Partitioned {
+		return "score"
+	}
+	return "passthrough"
+}
+
+// ShardReplicas are the copies of an index on a shard.
+type ShardReplicas struct {
+	Shard  string
+	Weight uint32  // of the rule, as it was given; 0 where the index is not partitioned over the shard
+	Nodes  []*Node // by id, also those that are not routable: their state tells
+}
+
+// Topology returns where the named index is; all indexes by name for "". An index that no node told of is left out. Copies on nodes that
+// are not routable are shown, but only routable ones make an index ambiguous.
+func (v *View) Topology(index string) []IndexTopology {
+	if index != "" {
+		number, ok := v.byIndex[index]
+		if !ok {
+			return nil
+		}
+		return []IndexTopology{v.topology(v.entries[number])}
+	}
+	out := make([]IndexTopology, 0, len(v.order))
+	for _, number := range v.order {
+		out = append(out, v.topology(v.entries[number]))
+	}
+	return out
+}
+
+func (v *View) topology(e entry) IndexTopology {
+	t := IndexTopology{Index: e.name, Partitioned: e.rule.Partitioned()}
+	if h, err := v.find(e.name); err == nil && !t.Partitioned {
+		t.Ambiguous = h.shards > 1 && !h.pinned
+	}
+	for _, at := range v.position[e.from:e.end] {
+		n := v.nodes[at]
+		if len(t.Shards) == 0 || t.Shards[len(t.Shards)-1].Shard != n.Shard {
+			t.Shards = append(t.Shards, ShardReplicas{Shard: n.Shard, Weight: e.rule.weight(n.Shard)})
+		}
+		s := &t.Shards[len(t.Shards)-1]
+		s.Nodes = append(s.Nodes, n)
+	}
+	return t
+}
+
+// Backends returns all nodes by id, for GetBackends ("Diagnostics and control").
+func (v *View) Backends() []*Node {
+	return slices.SortedFunc(slices.Values(v.nodes), func(a, b *Node) int { return strings.Compare(a.ID, b.ID) })
+}
