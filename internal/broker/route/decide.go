@@ -27,12 +27,12 @@ type Route struct {
 	Parts       []Target // in the order of the rule
 }
 
-// Missing returns the shards of a partitioned index that have no routable copy, in the order of the rule.
-func (r *Route) Missing() []string {
-	var out []string
-	for _, t := range r.Parts {
+// Missing returns the positions in Parts of the shards that have no routable copy.
+func (r *Route) Missing() []int {
+	var out []int
+	for i, t := range r.Parts {
 		if t.Node == nil {
-			out = append(out, t.Shard)
+			out = append(out, i)
 		}
 	}
 	return out
@@ -65,20 +65,20 @@ func (v *View) read(index string, turn uint64, partial bool) (Route, error) {
 
 func (v *View) readParts(index string, home home, turn uint64, partial bool) (Route, error) {
 	r := Route{Partitioned: true, Rule: home.rule, Parts: make([]Target, len(home.rule.Parts))}
-	missing := 0
+	var missing []string
 	for i, p := range home.rule.Parts {
 		r.Parts[i] = v.choose(v.copiesOn(home.all, p.Shard), turn)
 		r.Parts[i].Shard = p.Shard
 		if r.Parts[i].Node == nil {
-			missing++
+			missing = append(missing, p.Shard)
 		}
 	}
 	switch {
-	case missing == 0:
+	case len(missing) == 0:
 	case !partial:
 		return Route{}, refuse(codes.Unavailable, "index '%s' is partitioned over %d shards but partition(s) [%s] carry no healthy copy",
-			clip(index), len(r.Parts), strings.Join(r.Missing(), ", "))
-	case missing == len(r.Parts):
+			clip(index), len(r.Parts), strings.Join(missing, ", "))
+	case len(missing) == len(r.Parts):
 		return Route{}, refuse(codes.Unavailable, "index '%s': none of its %d partitions has a routable replica", clip(index), len(r.Parts))
 	}
 	return r, nil
