@@ -244,6 +244,9 @@ func (q *Queue) Kept(member string, most int) (list []Kept, cut, ok bool) {
 	if m.marked || m.cause != nil || m.waits.lossy {
 		return nil, false, false
 	}
+	if most <= 0 {
+		return nil, len(m.waits.of)+len(m.asideSet) > 0, true
+	}
 	all := make(map[uint64]uint64, len(m.waits.of)+len(m.asideSet))
 	for h, f := range m.waits.of {
 		all[h] = f.last

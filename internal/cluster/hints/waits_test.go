@@ -103,6 +103,12 @@ func TestAQueueKnowsWhatAMemberWaitsFor(t *testing.T) {
 	if list, cut, ok := q.Kept("a:1", 10); !ok || cut || len(list) != 1 || list[0].Hash != Hash(Entry{"x", "9"}) {
 		t.Errorf("after the comparison: %v, %v, %v", list, cut, ok)
 	}
+	setAside(t, q, "a:1", "x", "8", "7")
+	for most := range 5 {
+		if list, cut, ok := q.Kept("a:1", most); !ok || cut != (most < 3) || len(list) != min(most, 3) {
+			t.Errorf("%d of 3: %v, %v, %v", most, list, cut, ok)
+		}
+	}
 }
 
 // What is missed again is stored again where another member has missed it in between, here or by what others tell, and only then: after a start it is
