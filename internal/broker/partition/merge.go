@@ -1,0 +1,336 @@
+package partition
+
+import (
+	"bytes"
+	"cmp"
+	"math"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// maxHits bounds what is kept of one reply. A node is asked for no more.
+const maxHits = maxWindow
+
+// hit is a SearchHit of a reply.
+type hit struct {
+	raw     []byte // with its tag
+	segment []byte
+	doc     uint32
+	score   float32
+}
+
+// results are what one reply says.
+type results struct {
+	part    int
+	hits    []hit
+	total   uint64
+	took    uint64
+	timings [6]uint64 // by field
+	timed   bool
+	cut     bool
+	method  []byte
+	seeded  bool
+	missing uint32
+}
+
+// merge makes one reply of those of the partitions (section Reads of partitioned indexes, Pointwise). The branch lists of an export are not in
+// it, nor anything that the contract does not name.
+func (ix *Index) merge(outs []outcome, s *Shape, limit int, missing uint32) ([]byte, error) {
+	all := make([]results, len(outs))
+	for i, o := range outs {
+		r, err := resultsOf(o.reply)
+		if err != nil {
+			return nil, ix.fault(o.part, err)
+		}
+		r.part = o.part
+		all[i] = r
+	}
+	want := s.Method()
+	for i := range all {
+		if want != "" && string(all[i].method) != want {
+			return nil, status.Error(codes.FailedPrecondition, "a shard does not support the requested candidate scoring contract; complete the Summa rollout")
+		}
+	}
+	for i := range all {
+		if !bytes.Equal(all[i].method, all[0].method) {
+			return nil, status.Error(codes.FailedPrecondition, "shards returned incompatible ranking methods; complete the Summa rollout")
+		}
+	}
+	if sharesAddress(all) {
+		return nil, status.Error(codes.FailedPrecondition, "duplicate candidate address across shards")
+	}
+	sum := results{seeded: true, missing: missing}
+	union := 0
+	for i := range all {
+		r := &all[i]
+		union += len(r.hits)
+		sum.total = add(sum.total, r.total)
+		sum.took = max(sum.took, r.took)
+		for k, v := range r.timings {
+			sum.timings[k] = max(sum.timings[k], v)
+		}
+		sum.timed = sum.timed || r.timed
+		sum.cut = sum.cut || r.cut
+		sum.seeded = sum.seeded && r.seeded
+		sum.missing = add32(sum.missing, r.missing)
+	}
+	if want != "" && (s.offset != 0 || limit < union) {
+		return nil, status.Errorf(codes.InvalidArgument, "feature export needs offset=0 and limit covering the complete cross-shard union (%d candidates)", union)
+	}
+	sum.method = all[0].method
+	sum.hits = ranked(all, int(s.offset), limit)
+	return sum.encode(), nil
+}
+
+// resultsOf reads a SearchResponse.
+func resultsOf(b []byte) (results, error) {
+	var r results
+	n := 0
+	for m := b; len(m) > 0; {
+		f, rest, err := next(m)
+		if err != nil {
+			return r, err
+		}
+		if m = rest; f.is(1, protowire.BytesType) {
+			n++
+		}
+	}
+	if n > maxHits {
+		return r, status.Errorf(codes.Internal, "the reply has %d hits, more than the %d that a partition is asked for at most", n, maxHits)
+	}
+	r.hits = make([]hit, 0, n)
+	for len(b) > 0 {
+		f, rest, err := next(b)
+		if err != nil {
+			return r, err
+		}
+		b = rest
+		switch {
+		case f.is(1, protowire.BytesType):
+			h, err := hitOf(f.val)
+			if err != nil {
+				return r, err
+			}
+			h.raw = f.raw
+			r.hits = append(r.hits, h)
+		case f.is(2, protowire.VarintType):
+			r.total = f.uint()
+		case f.is(3, protowire.VarintType):
+			r.took = f.uint()
+		case f.is(4, protowire.BytesType):
+			r.timed = true
+			for t := f.val; len(t) > 0; {
+				f, rest, err := next(t)
+				if err != nil {
+					return r, err
+				}
+				if t = rest; f.typ == protowire.VarintType && f.num < protowire.Number(len(r.timings)) {
+					r.timings[f.num] = f.uint()
+				}
+			}
+		case f.is(5, protowire.VarintType):
+			r.cut = f.uint() != 0
+		case f.is(6, protowire.BytesType):
+			r.method = f.val
+		case f.is(9, protowire.VarintType):
+			r.seeded = f.uint() != 0
+		case f.is(10, protowire.VarintType):
+			r.missing = uint32(f.uint())
+		}
+	}
+	return r, nil
+}
+
+func hitOf(b []byte) (h hit, err error) {
+	for len(b) > 0 {
+		f, rest, err := next(b)
+		if err != nil {
+			return h, err
+		}
+		b = rest
+		switch {
+		case f.is(1, protowire.BytesType):
+			for a := f.val; len(a) > 0; {
+				f, rest, err := next(a)
+				if err != nil {
+					return h, err
+				}
+				a = rest
+				switch {
+				case f.is(1, protowire.BytesType):
+					h.segment = f.val
+				case f.is(2, protowire.VarintType):
+					h.doc = uint32(f.uint())
+				}
+			}
+		case f.is(2, protowire.Fixed32Type):
+			h.score = math.Float32frombits(f.fixed32())
+		}
+	}
+	return h, nil
+}
+
+// sharesAddress says whether two partitions have a document of one address (B3). A segment lies on one shard, so that few documents have to
+// be compared. Hits without a segment have no address.
+func sharesAddress(all []results) bool {
+	owner := map[string]int{}
+	var shared map[string]bool
+	for i := range all {
+		var before []byte
+		for k := range all[i].hits {
+			segment := all[i].hits[k].segment
+			if len(segment) == 0 || bytes.Equal(segment, before) {
+				continue
+			}
+			before = segment
+			if first, ok := owner[string(segment)]; !ok {
+				owner[string(segment)] = i
+			} else if first != i {
+				if shared == nil {
+					shared = map[string]bool{}
+				}
+				shared[string(segment)] = true
+			}
+		}
+	}
+	if shared == nil {
+		return false
+	}
+	type address struct {
+		segment string
+		doc     uint32
+	}
+	seen := map[address]int{}
+	for i := range all {
+		for k := range all[i].hits {
+			h := &all[i].hits[k]
+			if !shared[string(h.segment)] {
+				continue
+			}
+			a := address{string(h.segment), h.doc}
+			if first, ok := seen[a]; ok && first != i {
+				return true
+			}
+			seen[a] = i
+		}
+	}
+	return false
+}
+
+// before orders hits: score descending, then segment id. A score that is no number is equal to every other, as it is to the reference.
+func before(a, b *hit) int {
+	switch {
+	case a.score > b.score:
+		return -1
+	case a.score < b.score:
+		return 1
+	}
+	return bytes.Compare(a.segment, b.segment)
+}
+
+// ranked returns the hits after offset, at most limit. Equals stay in the order of the partitions, and in each node's own. Lists in order,
+// which is what nodes give, are merged as far as is needed; others are sorted, which comes to the same.
+func ranked(all []results, offset, limit int) []hit {
+	sorted, n := true, 0
+	for i := range all {
+		n += len(all[i].hits)
+		for k := range all[i].hits {
+			h := &all[i].hits[k]
+			sorted = sorted && h.score == h.score && (k == 0 || before(&all[i].hits[k-1], h) <= 0)
+		}
+	}
+	end := min(offset+limit, n)
+	if offset >= end {
+		return nil
+	}
+	if !sorted {
+		list := make([]hit, 0, n)
+		for i := range all {
+			list = append(list, all[i].hits...)
+		}
+		slices.SortStableFunc(list, func(a, b hit) int { return before(&a, &b) })
+		return list[offset:end]
+	}
+	h := heads{all: all}
+	for i := range all {
+		if len(all[i].hits) > 0 {
+			h.order = append(h.order, i)
+		}
+	}
+	h.at = make([]int, len(all))
+	for i := len(h.order)/2 - 1; i >= 0; i-- {
+		h.down(i)
+	}
+	out := make([]hit, 0, end-offset)
+	for k := range end {
+		first := h.order[0]
+		if k >= offset {
+			out = append(out, all[first].hits[h.at[first]])
+		}
+		if h.at[first]++; h.at[first] == len(all[first].hits) {
+			last := len(h.order) - 1
+			h.order[0] = h.order[last]
+			h.order = h.order[:last]
+		}
+		h.down(0)
+	}
+	return out
+}
+
+// heads is a heap of lists by their next hits.
+type heads struct {
+	all   []results
+	at    []int // of each list, its next hit
+	order []int // the lists that have one
+}
+
+func (h *heads) less(a, b int) bool {
+	c := before(&h.all[a].hits[h.at[a]], &h.all[b].hits[h.at[b]])
+	return cmp.Or(c, cmp.Compare(a, b)) < 0
+}
+
+func (h *heads) down(i int) {
+	for {
+		least := i
+		for _, k := range [2]int{2*i + 1, 2*i + 2} {
+			if k < len(h.order) && h.less(h.order[k], h.order[least]) {
+				least = k
+			}
+		}
+		if least == i {
+			return
+		}
+		h.order[i], h.order[least] = h.order[least], h.order[i]
+		i = least
+	}
+}
+
+// encode writes a SearchResponse.
+func (r *results) encode() []byte {
+	size := 128 + len(r.method)
+	for i := range r.hits {
+		size += len(r.hits[i].raw)
+	}
+	out := make([]byte, 0, size)
+	for i := range r.hits {
+		out = append(out, r.hits[i].raw...)
+	}
+	out = appendUint(out, 2, r.total)
+	out = appendUint(out, 3, r.took)
+	if r.timed {
+		var t []byte
+		for k, v := range r.timings[1:] {
+			t = appendUint(t, protowire.Number(k+1), v)
+		}
+		out = appendBytes(out, 4, t)
+	}
+	out = appendBool(out, 5, r.cut)
+	if len(r.method) > 0 {
+		out = appendBytes(out, 6, r.method)
+	}
+	out = appendBool(out, 9, r.seeded)
+	return appendUint(out, 10, uint64(r.missing))
+}
