@@ -2,13 +2,11 @@ package summanode
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -23,10 +21,9 @@ import (
 )
 
 const (
-	// freeBytes is how much of a message is not charged, so that small calls need no memory to be free.
-	freeBytes = 16 << 10
-	// maxStep is the most of a message that is asked for at a time.
-	maxStep = 1 << 20
+	// freeBytes is how much of a message is not charged, and maxStep the most of it that is asked for at a time.
+	freeBytes = grpcmsg.FreeBytes
+	maxStep   = grpcmsg.MaxStep
 	// maxGrowth is how many times the longest message a message may take beyond its bytes when it is decoded, and leastGrowth what it may
 	// take in any case: room for the statistics of some hundred thousand terms.
 	maxGrowth   = 2
@@ -40,7 +37,7 @@ var decodeOptions = proto.UnmarshalOptions{RecursionLimit: maxNesting, DiscardUn
 // call is one call under way. It belongs to its handler.
 type call struct {
 	s       *Server
-	conn    *conn
+	conn    *grpcmsg.Conn
 	ss      grpc.ServerStream
 	in      grpcmsg.Stream
 	ctx     context.Context
@@ -102,15 +99,14 @@ func (s *Server) handle(service, name string, ss grpc.ServerStream, run func(*ca
 		return errClosing
 	}
 	defer s.cfg.Host.Leave()
-	conn, bound := grpcconn.Of[*conn](ctx)
+	conn, bound := grpcmsg.ConnOf(ctx)
 	if !bound {
 		return grpcmsg.ErrNotBound
 	}
-	leave, err := conn.enter(ctx)
-	if err != nil {
+	if err := conn.Enter(ctx); err != nil {
 		return err
 	}
-	defer leave()
+	defer conn.Leave()
 	place, err := s.calls.TryEnter(1)
 	if err != nil {
 		return &summa.Error{Code: codes.ResourceExhausted, Text: "too many calls are under way; retry later"}
@@ -138,6 +134,9 @@ func (s *Server) status(ctx context.Context, name string, err error) error {
 	if !ok {
 		if cause := context.Cause(ctx); cause != nil {
 			if e, ok = errors.AsType[*summa.Error](cause); !ok && ctx.Err() != nil {
+				if st, of := status.FromError(cause); of {
+					return st.Err()
+				}
 				return status.FromContextError(ctx.Err()).Err()
 			}
 		}
@@ -194,74 +193,26 @@ func (c *call) unload() {
 	c.give, c.charged = nil, 0
 }
 
-var errStalled = &summa.Error{Code: codes.DeadlineExceeded, Text: "the request did not arrive in time"}
-
-// leastRate is the least pace of a message in bytes a second, beyond one Limits.Stall, so that nobody keeps memory by trickling.
-const leastRate = 64 << 10
-
-// wait runs something that waits for the other side, for at most Limits.Stall and until the end.
-func (c *call) wait(end time.Time, what func() error) error {
-	limit := c.s.cfg.Limits.Stall
-	if !end.IsZero() {
-		limit = min(limit, time.Until(end))
-	}
-	watch := time.AfterFunc(limit, func() { c.cancel(errStalled) })
-	err := what()
-	if !watch.Stop() {
-		return errStalled
-	}
-	return err
-}
-
-// tooLong is the refusal of a message past its limit.
-func tooLong(what string, have, most int) *summa.Error {
-	return &summa.Error{Code: codes.OutOfRange, Text: fmt.Sprintf("Error, %s message length too large: found %d bytes, the limit is: %d bytes", what, have, most)}
-}
-
 // receive reads a message. io.EOF means that the caller has closed its side.
 func (c *call) receive(m proto.Message) error {
-	var header [5]byte
-	if err := c.wait(time.Time{}, func() error { return c.in.ReadMessageHeader(header[:]) }); err != nil {
+	before := c.charged
+	in := grpcmsg.Incoming{
+		Stream: c.in, Cancel: c.cancel, Stall: c.s.cfg.Limits.Stall, Most: c.decode,
+		Need: func(bytes int64) error { return c.need(before + bytes) },
+	}
+	header, data, err := in.Receive()
+	if err != nil {
 		return err
 	}
-	size := binary.BigEndian.Uint32(header[1:])
-	if int64(size) > int64(c.decode) {
-		return tooLong("decoded", int(size), c.decode)
-	}
-	n := int(size)
-	end := time.Now().Add(c.s.cfg.Limits.Stall + time.Duration(n)*time.Second/leastRate)
-	var data mem.BufferSlice
-	defer func() { data.Free() }()
-	before := c.charged
-	for got := 0; got < n; {
-		// No more than has come already, so that what is charged is never much more than what the caller has really sent.
-		step := min(n-got, max(freeBytes, got), maxStep)
-		if err := c.need(before + int64(got+step)); err != nil {
-			return err
-		}
-		if err := c.wait(end, func() error {
-			piece, err := c.in.Read(step)
-			data = append(data, piece...)
-			return err
-		}); err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return &summa.Error{Code: codes.Internal, Text: "Unexpected EOF decoding stream."}
-			}
-			return err
-		}
-		got += step
-	}
+	defer data.Free()
+	n := data.Len()
 	var whole []byte
-	var err error
-	switch header[0] {
-	case 0:
+	if header[0] == 0 {
 		if err = c.need(before + 2*int64(n)); err == nil {
 			whole = data.Materialize()
 		}
-	case 1:
+	} else {
 		whole, err = c.decompress(data, before+int64(n))
-	default:
-		err = &summa.Error{Code: codes.Internal, Text: fmt.Sprintf("protocol error: received message with invalid compression flag: %d (valid flags are 0 and 1)", header[0])}
 	}
 	if err != nil {
 		return err
@@ -302,10 +253,7 @@ func (c *call) decompress(data mem.BufferSlice, have int64) ([]byte, error) {
 		n, err := r.Read(out[len(out):cap(out)])
 		out = out[:len(out)+n]
 		if len(out) > c.decode {
-			return nil, &summa.Error{
-				Code: codes.ResourceExhausted,
-				Text: fmt.Sprintf("Error decompressing: size limit, of `%d` bytes, exceeded while decompressing compressed message", c.decode),
-			}
+			return nil, grpcmsg.TooLongInside(c.decode)
 		}
 		if err == io.EOF {
 			return out, nil

@@ -12,7 +12,7 @@ import (
 func (c *call) send(m proto.Message) error {
 	n := proto.Size(m)
 	if n > c.encode {
-		return tooLong("encoded", n, c.encode)
+		return grpcmsg.TooLong("encoded", int64(n), c.encode)
 	}
 	var compressor encoding.Compressor
 	name := grpcmsg.BestCompressor(c.ctx)
@@ -27,7 +27,7 @@ func (c *call) send(m proto.Message) error {
 	if err := c.s.replies.Wait(c.ctx, n, c.s.cfg.Limits.Wait); err != nil {
 		return err
 	}
-	r := c.conn.replies.Begin(c.s.replies)
+	r := c.conn.Replies.Begin(c.s.replies)
 	defer r.Seal()
 	data, err := r.Encode(m, n, compressor)
 	if err != nil {

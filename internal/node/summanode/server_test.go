@@ -24,6 +24,7 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/summa"
+	"github.com/weft-search/weft/internal/wire/grpcmsg"
 	"github.com/weft-search/weft/internal/wire/protoweight"
 )
 
@@ -132,20 +133,20 @@ func TestCallsOfAClosingNode(t *testing.T) {
 
 // TestCallsOfOneConnection has more calls than one connection may: the last ones run when the first end.
 func TestCallsOfOneConnection(t *testing.T) {
-	inside, release := make(chan struct{}, 2*perConn), make(chan struct{})
+	inside, release := make(chan struct{}, 2*grpcmsg.PerConn), make(chan struct{})
 	conn := serving(t, &emptyHost{use: func() {
 		inside <- struct{}{}
 		<-release
 	}}, Limits{})
 	c := summapb.NewIndexServiceClient(conn)
 	var calls sync.WaitGroup
-	for range perConn + 10 {
+	for range grpcmsg.PerConn + 10 {
 		calls.Go(func() {
 			_, err := c.Commit(context.Background(), &summapb.CommitRequest{IndexName: "a"})
 			want(t, err, codes.NotFound, "Index 'a' not found")
 		})
 	}
-	for range perConn {
+	for range grpcmsg.PerConn {
 		<-inside
 	}
 	// A call that waits can be left.
@@ -156,7 +157,7 @@ func TestCallsOfOneConnection(t *testing.T) {
 		t.Error(err)
 	}
 	if n := len(inside); n != 0 {
-		t.Errorf("%d calls run beyond %d", n, perConn)
+		t.Errorf("%d calls run beyond %d", n, grpcmsg.PerConn)
 	}
 	close(release)
 	calls.Wait()
