@@ -10,10 +10,11 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 )
 
-// Room is how much more a reply may hold of stored values.
+// Room is how much more a reply may hold. It belongs to one call.
 type Room struct {
-	left int
-	lim  Limits
+	left   int
+	lim    Limits
+	shared func(bytes int) error
 }
 
 // Room returns the room of one reply.
@@ -22,15 +23,36 @@ func (l Limits) Room() *Room {
 	return &Room{left: l.MaxSearchResponseBytes, lim: l}
 }
 
-// take charges n bytes before they are copied.
-func (r *Room) take(n int) error {
+// Shared lets what the room is charged be charged to something else as well, which many calls may share. It may be nil, and is called by
+// whoever calls Take.
+func (r *Room) Shared(charge func(bytes int) error) *Room {
+	r.shared = charge
+	return r
+}
+
+// What parts of a reply take in memory beside the texts in them, in bytes: their structures and their places in lists and maps. Encoded
+// they are shorter.
+const (
+	HitCost          = 320 // a hit, with its address
+	CandidateCost    = 160 // one of a list of candidates, with its address
+	OrdinalCost      = 64  // the score of one value
+	ContributionCost = 128 // a vote of reciprocal ranks
+	PassageCost      = 384 // the scores of a passage, or of a document
+	CellCost         = 48  // one of those, beside its name
+)
+
+// Take charges n bytes before they are made. An error is that of Limits.CheckResponse, or of what Shared named. A nil room has no bound.
+func (r *Room) Take(n int) error {
 	if r == nil {
 		return nil
 	}
 	if r.left -= n; r.left < 0 {
 		return r.lim.CheckResponse(math.MaxInt)
 	}
-	return nil
+	if r.shared == nil {
+		return nil
+	}
+	return r.shared(n)
 }
 
 // valueCost is what one value takes in memory beside what it holds.
@@ -209,7 +231,7 @@ func (r *reading) value(f *schema.Field, v []byte) error {
 	if f.Type == schema.DenseVector || f.Type == schema.SparseVector {
 		cost += len(v)
 	}
-	if err := r.room.take(cost); err != nil {
+	if err := r.room.Take(cost); err != nil {
 		return err
 	}
 	switch tag, inner := tagOf(v); {

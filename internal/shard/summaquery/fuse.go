@@ -141,23 +141,40 @@ func (f *fusion) union() []hit {
 }
 
 // candidateLists are what the branches nominated, as it is sent.
-func (f *fusion) candidateLists() []*summapb.FusionCandidateList {
+func (f *fusion) candidateLists(room *summa.Room) ([]*summapb.FusionCandidateList, error) {
 	var out []*summapb.FusionCandidateList
 	for i, hits := range f.hits {
 		if f.req.GetQueries()[i].GetScoreOnly() {
 			continue
 		}
-		out = append(out, &summapb.FusionCandidateList{QueryIndex: uint32(i), Candidates: candidatesOf(f.r.ix, hits)})
+		list, err := candidatesOf(f.r.ix, room, hits)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, &summapb.FusionCandidateList{QueryIndex: uint32(i), Candidates: list})
 	}
-	return out
+	return out, nil
 }
 
-func candidatesOf(ix *Index, hits []hit) []*summapb.FusionCandidate {
+// candidatesOf are hits as candidates of a reply, charged before they are made.
+func candidatesOf(ix *Index, room *summa.Room, hits []hit) ([]*summapb.FusionCandidate, error) {
+	if err := room.Take(summa.CandidateCost*len(hits) + rowsCost(hits)); err != nil {
+		return nil, err
+	}
 	out := make([]*summapb.FusionCandidate, len(hits))
 	for i, h := range hits {
 		out[i] = &summapb.FusionCandidate{Address: address(ix, h), Score: h.score, OrdinalScores: ordinals(h.rows)}
 	}
-	return out
+	return out, nil
+}
+
+// rowsCost is what the scores of the values of hits take in a reply.
+func rowsCost(hits []hit) int {
+	n := 0
+	for _, h := range hits {
+		n += len(h.rows)
+	}
+	return summa.OrdinalCost * n
 }
 
 func address(ix *Index, h hit) *summapb.DocAddress {
@@ -165,16 +182,19 @@ func address(ix *Index, h hit) *summapb.DocAddress {
 }
 
 func ordinals(rows []score.Passage) []*summapb.OrdinalScore {
-	var out []*summapb.OrdinalScore
-	for _, row := range rows {
-		out = append(out, &summapb.OrdinalScore{Ordinal: row.Ordinal, Score: row.Score})
+	if len(rows) == 0 {
+		return nil
+	}
+	out := make([]*summapb.OrdinalScore, len(rows))
+	for i, row := range rows {
+		out[i] = &summapb.OrdinalScore{Ordinal: row.Ordinal, Score: row.Score}
 	}
 	return out
 }
 
 // diagnose fills the votes of reciprocal ranks for the hits of a reply. scored says that L1 or an export was asked for: then the votes of
 // branches of documents are for no passage.
-func (f *fusion) diagnose(hits []hit, out []*summapb.SearchHit, scored bool) error {
+func (f *fusion) diagnose(hits []hit, out []*summapb.SearchHit, scored bool, room *summa.Room) error {
 	fused, err := f.fused(score.RRF, scored)
 	if err != nil {
 		return err
@@ -187,6 +207,9 @@ func (f *fusion) diagnose(hits []hit, out []*summapb.SearchHit, scored bool) err
 		d := at[place{int32(h.leaf), h.doc}]
 		if d == nil {
 			continue
+		}
+		if err := room.Take(summa.ContributionCost * (1 + len(d.Votes))); err != nil {
+			return err
 		}
 		sum := d.Score
 		out[i].RrfScore = &sum
@@ -203,13 +226,17 @@ func (f *fusion) diagnose(hits []hit, out []*summapb.SearchHit, scored bool) err
 }
 
 // trace tells what the branches did.
-func (f *fusion) trace() []*summapb.QueryTrace {
+func (f *fusion) trace(room *summa.Room) ([]*summapb.QueryTrace, error) {
 	var out []*summapb.QueryTrace
 	for i, q := range f.req.GetQueries() {
+		list, err := candidatesOf(f.r.ix, room, f.hits[i])
+		if err != nil {
+			return nil, err
+		}
 		out = append(out, &summapb.QueryTrace{
 			QueryIndex: uint32(i), QueryName: q.GetName(), Query: q.GetQuery(), Scope: q.GetScope(), ScoreOnly: q.GetScoreOnly(),
-			CandidateDepth: uint32(f.w.Depth), TotalSeen: uint32(min(f.seen[i], 1<<32-1)), Candidates: candidatesOf(f.r.ix, f.hits[i]),
+			CandidateDepth: uint32(f.w.Depth), TotalSeen: uint32(min(f.seen[i], 1<<32-1)), Candidates: list,
 		})
 	}
-	return out
+	return out, nil
 }

@@ -29,6 +29,8 @@ type Index struct {
 	Segments  []string         // the id of each leaf, 32 hex digits; ascending, as equals stand by it
 	Cache     *Cache           // may be nil
 	Models    *wordpiece.Store // of texts that are searched for in sparse vectors; nil: there are none
+	// Charge is told of what a reply takes in memory before it is made; its error ends the search. Nil: nobody counts.
+	Charge func(bytes int) error
 }
 
 // Cache remembers of segments what searches would else count each time. One serves any number of indexes. The zero value is ready for

@@ -19,7 +19,7 @@ import (
 func Search(ctx context.Context, ix *Index, req *summapb.SearchRequest, w summa.Window, limits summa.Limits) (*summapb.SearchResponse, error) {
 	began := time.Now()
 	fused := req.GetQuery().GetFusion()
-	s := &search{ix: ix, req: req, w: w, limits: limits, out: &summapb.SearchResponse{Timings: &summapb.SearchTimings{}}}
+	s := &search{ix: ix, req: req, w: w, room: limits.Room().Shared(ix.Charge), out: &summapb.SearchResponse{Timings: &summapb.SearchTimings{}}}
 	c := &compiler{ctx: ctx, ix: ix}
 	var err error
 	if s.second, err = c.reranker(req.GetReranker()); err != nil {
@@ -62,7 +62,7 @@ type search struct {
 	ix     *Index
 	req    *summapb.SearchRequest
 	w      summa.Window
-	limits summa.Limits
+	room   *summa.Room // of the reply
 	second *reranker
 	r      *runner
 	out    *summapb.SearchResponse
@@ -93,8 +93,12 @@ func (s *search) one(c *compiler) error {
 		return err
 	}
 	if s.req.GetTracing() {
-		s.trace([]*summapb.QueryTrace{{
-			Query: s.req.GetQuery(), CandidateDepth: uint32(s.w.Candidates), TotalSeen: uint32(min(total, math.MaxUint32)), Candidates: candidatesOf(s.ix, found),
+		list, err := candidatesOf(s.ix, s.room, found)
+		if err != nil {
+			return err
+		}
+		return s.trace([]*summapb.QueryTrace{{
+			Query: s.req.GetQuery(), CandidateDepth: uint32(s.w.Candidates), TotalSeen: uint32(min(total, math.MaxUint32)), Candidates: list,
 		}}, page, nil)
 	}
 	return nil
@@ -149,14 +153,18 @@ func (s *search) fusion(c *compiler, q *summapb.FusionQuery) error {
 		if hits = f.union(); s.w.Limit < len(hits) {
 			return refuse("candidate export needs limit >= complete union (%d documents)", len(hits))
 		}
-		s.out.FusionCandidates = f.candidateLists()
+		if s.out.FusionCandidates, err = f.candidateLists(s.room); err != nil {
+			return err
+		}
 	default:
 		if hits, err = f.ranked(); err != nil {
 			return err
 		}
 	}
-	if s.req.GetIncludeRrfScores() {
-		s.out.FusionCandidates = f.candidateLists()
+	if s.req.GetIncludeRrfScores() && s.out.FusionCandidates == nil {
+		if s.out.FusionCandidates, err = f.candidateLists(s.room); err != nil {
+			return err
+		}
 	}
 	if hits, err = s.rerank(hits); err != nil {
 		return err
@@ -167,7 +175,11 @@ func (s *search) fusion(c *compiler, q *summapb.FusionQuery) error {
 	}
 	if export != nil {
 		for i, h := range page {
-			one, omitted := f.export(cands[place{int32(h.leaf), h.doc}], most, l1 != nil)
+			c := cands[place{int32(h.leaf), h.doc}]
+			if err := s.room.Take(exportCost(c, most)); err != nil {
+				return err
+			}
+			one, omitted := f.export(c, most, l1 != nil)
 			if omitted > 0 && l1 == nil {
 				return failed("feature export would omit %d passages of document %d; increase export_passages or supply l1", omitted, h.doc)
 			}
@@ -175,14 +187,27 @@ func (s *search) fusion(c *compiler, q *summapb.FusionQuery) error {
 		}
 	}
 	if s.req.GetIncludeRrfScores() {
-		if err := f.diagnose(page, s.out.Hits, scored); err != nil {
+		if err := f.diagnose(page, s.out.Hits, scored, s.room); err != nil {
 			return err
 		}
 	}
 	if s.req.GetTracing() {
-		s.trace(f.trace(), page, q.GetFilters())
+		queries, err := f.trace(s.room)
+		if err != nil {
+			return err
+		}
+		return s.trace(queries, page, q.GetFilters())
 	}
 	return nil
+}
+
+// exportCost is what the scores of a candidate take that export makes.
+func exportCost(c *candidate, most int) int {
+	n := summa.PassageCost + summa.CellCost*len(c.document)
+	for _, p := range c.passages[:min(most, len(c.passages))] {
+		n += summa.PassageCost + summa.CellCost*len(p.cells)
+	}
+	return n
 }
 
 // bare are the rows of a hit that nothing ranked: its best scores by any branch.
@@ -209,15 +234,20 @@ func (s *search) page(hits []hit) ([]hit, error) {
 	hits = hits[min(s.w.Offset, len(hits)):]
 	hits = hits[:min(s.w.Limit, len(hits))]
 	var err error
-	s.out.Hits, err = load(s.ix, hits, s.req.GetFieldsToLoad(), s.limits)
+	s.out.Hits, err = load(s.ix, hits, s.req.GetFieldsToLoad(), s.room)
 	return hits, err
 }
 
-func (s *search) trace(queries []*summapb.QueryTrace, page []hit, filters []*summapb.Query) {
+func (s *search) trace(queries []*summapb.QueryTrace, page []hit, filters []*summapb.Query) error {
+	selected, err := candidatesOf(s.ix, s.room, page)
+	if err != nil {
+		return err
+	}
 	s.out.Trace = &summapb.SearchTrace{Shards: []*summapb.ShardSearchTrace{{
-		IndexName: s.req.GetIndexName(), Queries: queries, Selected: candidatesOf(s.ix, page), RankingMethod: s.out.RankingMethod,
+		IndexName: s.req.GetIndexName(), Queries: queries, Selected: selected, RankingMethod: s.out.RankingMethod,
 		Truncated: s.out.Truncated, Filters: filters,
 	}}}
+	return nil
 }
 
 func micros(from, to time.Time) uint64 { return uint64(to.Sub(from).Microseconds()) }
@@ -333,8 +363,11 @@ func (r *runner) rerank(s *reranker, hits []hit) ([]hit, error) {
 }
 
 // load makes the hits of a reply.
-func load(ix *Index, hits []hit, names []string, limits summa.Limits) ([]*summapb.SearchHit, error) {
-	fields, room := summa.SelectFields(ix.Schema, names), limits.Room()
+func load(ix *Index, hits []hit, names []string, room *summa.Room) ([]*summapb.SearchHit, error) {
+	fields := summa.SelectFields(ix.Schema, names)
+	if err := room.Take(summa.HitCost*len(hits) + rowsCost(hits)); err != nil {
+		return nil, err
+	}
 	out := make([]*summapb.SearchHit, len(hits))
 	var src []byte
 	for i, h := range hits {
