@@ -20,8 +20,10 @@ type Outgoing struct {
 	most int64
 	held atomic.Int64
 
-	mu   sync.Mutex
-	room chan struct{} // closed when some was given back while somebody waited; nil when nobody does
+	mu      sync.Mutex
+	room    chan struct{} // closed when some was given back while somebody waited; nil when nobody does
+	queue   []*waiter     // the first of them comes next
+	waiting int64         // what they hold
 }
 
 // NewOutgoing returns one with room for most bytes.
@@ -40,6 +42,7 @@ func (o *Outgoing) give(bytes int64) {
 		close(o.room)
 		o.room = nil
 	}
+	o.grant()
 }
 
 // FreeReply is the length up to which a reply does not wait for those of others.
@@ -81,6 +84,7 @@ func (o *Outgoing) Wait(ctx context.Context, n int, longest time.Duration) error
 type Reply struct {
 	o    *Outgoing
 	conn *Replies
+	room *Room // whose bytes the buffers use first; nil: there is none
 
 	mu     sync.Mutex
 	bytes  int64 // of buffers that are out
@@ -91,6 +95,9 @@ type Reply struct {
 // leastBuffer is the least size of a buffer: gRPC tells nothing about those of at most 1 KiB.
 const leastBuffer = 4 << 10
 
+// LeastCounted is the length up to which a reply that was made elsewhere is not counted: there is little of it, and much to do for that.
+const LeastCounted = 4 << 10
+
 var buffers = mem.DefaultBufferPool()
 
 // Get implements mem.BufferPool.
@@ -100,8 +107,12 @@ func (r *Reply) Get(n int) *[]byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.closed {
-		r.bytes += int64(cap(*b))
-		r.o.take(int64(cap(*b)))
+		n := int64(cap(*b))
+		r.bytes += n
+		if r.room != nil {
+			n -= r.room.spend(n)
+		}
+		r.o.take(n)
 	}
 	return b
 }
@@ -171,6 +182,48 @@ func (r *Reply) Encode(m proto.Message, n int, compressor encoding.Compressor) (
 		return nil, fmt.Errorf("compress %T: %w", m, err)
 	}
 	return out, nil
+}
+
+// last is the piece of a reply after which all of it is written, as a pool for the bytes that are in it.
+type last struct {
+	r     *Reply
+	piece mem.Buffer
+	bytes int64
+}
+
+// Get implements mem.BufferPool. It is not asked for.
+func (l *last) Get(n int) *[]byte { return buffers.Get(n) }
+
+// Put implements mem.BufferPool.
+func (l *last) Put(*[]byte) {
+	l.piece.Free()
+	l.r.mu.Lock()
+	defer l.r.mu.Unlock()
+	if l.r.closed {
+		return
+	}
+	l.r.bytes -= l.bytes
+	l.r.o.give(l.bytes)
+	l.r.settle()
+}
+
+// Last is for the last piece of a reply that was made elsewhere: what it returns in its place, when it is written, gives back what gRPC may
+// hold of the reply by then, which is bytes. A short piece is copied for that.
+func (r *Reply) Last(piece mem.Buffer, bytes int64) mem.Buffer {
+	data := piece.ReadOnlyData()
+	if mem.IsBelowBufferPoolingThreshold(cap(data)) {
+		b := buffers.Get(leastBuffer)
+		data = (*b)[:copy(*b, data)]
+		piece.Free()
+		piece = mem.NewBuffer(b, buffers)
+	}
+	r.mu.Lock()
+	if !r.closed {
+		r.bytes += bytes
+		r.o.take(bytes)
+	}
+	r.mu.Unlock()
+	return mem.NewBuffer(&data, &last{r, piece, bytes})
 }
 
 // Replies are those of one connection that gRPC has. The zero value is ready.

@@ -1,0 +1,293 @@
+// Command relay measures the transport of the broker beside a bare gRPC server that answers from memory: real processes on this machine, the
+// same client, and all in turns within one run, so that what else the machine does falls on all alike.
+//
+//	go run ./relay [-sizes 100,10000,1000000] [-callers 1,16,128] [-rounds 5] [-for 1s] [-arms relay,plain] [-profile folder]
+//
+// The arms are relay, which is weft's, and plain, which is a relay of grpc-go's own client and server with a codec that leaves bytes as they
+// are. Processor time is that of each process, user and system, over what was measured; the ratio is to the backend's when it is called
+// directly.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	var err error
+	if len(os.Args) > 2 && os.Args[1] == roleFlag {
+		err = serve(ctx, os.Args[2], os.Args[3:])
+	} else {
+		err = run(ctx, os.Args[1:], os.Stdout)
+	}
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "relay:", err)
+		os.Exit(1)
+	}
+}
+
+type bench struct {
+	sizes, callers []int
+	arms           []string
+	rounds         int
+	length         time.Duration
+	profile        string
+	servers        map[string]*server
+}
+
+func ints(s string) (out []int, err error) {
+	for one := range strings.SplitSeq(s, ",") {
+		n, err := strconv.Atoi(one)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+const (
+	direct  = "direct"
+	backend = "backend"
+)
+
+func run(ctx context.Context, args []string, w io.Writer) (err error) {
+	b := &bench{servers: map[string]*server{}}
+	fl := flag.NewFlagSet("relay", flag.ContinueOnError)
+	sizes := fl.String("sizes", "100,10000,1000000", "lengths of replies in bytes")
+	callers := fl.String("callers", "1,16,128", "calls at once")
+	arms := fl.String("arms", "relay,plain", "relays")
+	fl.IntVar(&b.rounds, "rounds", 5, "rounds; what is told is the median")
+	fl.DurationVar(&b.length, "for", time.Second, "time of one measurement")
+	fl.StringVar(&b.profile, "profile", "", "`folder` for CPU profiles of all processes")
+	if err := fl.Parse(args); err != nil {
+		return err
+	}
+	b.arms = strings.Split(*arms, ",")
+	if b.sizes, err = ints(*sizes); err != nil {
+		return err
+	}
+	if b.callers, err = ints(*callers); err != nil {
+		return err
+	}
+	defer func() {
+		for _, s := range b.servers {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	if err := b.start(backend, backend); err != nil {
+		return err
+	}
+	for _, arm := range b.arms {
+		if err := b.start(arm, arm, b.servers[backend].addr); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(w, "| bytes | callers | arm | calls/s | of direct | p50 µs | p99 µs | p50 added | p99 added | backend CPU µs | relay CPU µs | relay CPU of backend's | allocations |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, size := range b.sizes {
+		for _, callers := range b.callers {
+			if err := b.compare(ctx, w, size, callers); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sample is one measurement.
+type sample struct {
+	rate, p50, p99, backend, relay, allocs float64
+}
+
+func (b *bench) compare(ctx context.Context, w io.Writer, size, callers int) error {
+	all := append([]string{direct}, b.arms...)
+	got := map[string][]sample{}
+	for round := range b.rounds + 1 {
+		for i := range all {
+			arm := all[(i+round)%len(all)]
+			s, err := b.measure(ctx, arm, size, callers, round == 0)
+			if err != nil {
+				return fmt.Errorf("%s, %d bytes, %d callers: %w", arm, size, callers, err)
+			}
+			if round > 0 {
+				got[arm] = append(got[arm], s)
+			}
+		}
+	}
+	med := func(arm string, of func(s, base sample) float64) float64 {
+		var v []float64
+		for i, s := range got[arm] {
+			v = append(v, of(s, got[direct][i]))
+		}
+		slices.Sort(v)
+		return v[len(v)/2]
+	}
+	for _, arm := range all {
+		fmt.Fprintf(w, "| %d | %d | %s | %.0f | %.2f | %.0f | %.0f | %.0f | %.0f | %.1f | %.1f | %.2f | %.1f |\n", size, callers, arm,
+			med(arm, func(s, _ sample) float64 { return s.rate }), med(arm, func(s, d sample) float64 { return s.rate / d.rate }),
+			med(arm, func(s, _ sample) float64 { return s.p50 }), med(arm, func(s, _ sample) float64 { return s.p99 }),
+			med(arm, func(s, d sample) float64 { return s.p50 - d.p50 }), med(arm, func(s, d sample) float64 { return s.p99 - d.p99 }),
+			med(arm, func(s, _ sample) float64 { return s.backend }), med(arm, func(s, _ sample) float64 { return s.relay }),
+			med(arm, func(s, d sample) float64 { return s.relay / d.backend }), med(arm, func(s, _ sample) float64 { return s.allocs }))
+	}
+	return nil
+}
+
+// mostConns is how many connections the callers share.
+const mostConns = 4
+
+func (b *bench) measure(ctx context.Context, arm string, size, callers int, warm bool) (s sample, err error) {
+	back, at := b.servers[backend], b.servers[backend]
+	if arm != direct {
+		at = b.servers[arm]
+	}
+	var conns []*grpc.ClientConn
+	defer func() {
+		for _, c := range conns {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	for range min(mostConns, callers) {
+		c, err := grpc.NewClient(at.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(
+			grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(1<<30)),
+			grpc.WithInitialWindowSize(2<<20), grpc.WithInitialConnWindowSize(4<<20))
+		if err != nil {
+			return s, err
+		}
+		conns = append(conns, c)
+	}
+	req := request(size)
+	call := func(c *grpc.ClientConn) error {
+		var out mem.BufferSlice
+		err := c.Invoke(ctx, method, &req, &out)
+		if err == nil && out.Len() != size {
+			err = fmt.Errorf("%d bytes came back", out.Len())
+		}
+		out.Free()
+		return err
+	}
+	for _, c := range conns {
+		if err := call(c); err != nil {
+			return s, err
+		}
+	}
+	length := b.length
+	if warm {
+		length /= 2
+	}
+	b0, err := back.stat()
+	if err != nil {
+		return s, err
+	}
+	a0, err := at.stat()
+	if err != nil {
+		return s, err
+	}
+	began := time.Now()
+	var wg sync.WaitGroup
+	var failed atomic.Pointer[error]
+	took := make([][]time.Duration, callers)
+	for i := range callers {
+		wg.Go(func() {
+			for last := began; last.Sub(began) < length; {
+				if err := call(conns[i%len(conns)]); err != nil {
+					failed.CompareAndSwap(nil, &err)
+					return
+				}
+				now := time.Now()
+				took[i] = append(took[i], now.Sub(last))
+				last = now
+			}
+		})
+	}
+	wg.Wait()
+	elapsed := time.Since(began)
+	if err := failed.Load(); err != nil {
+		return s, *err
+	}
+	b1, err := back.stat()
+	if err != nil {
+		return s, err
+	}
+	a1, err := at.stat()
+	if err != nil {
+		return s, err
+	}
+	every := slices.Concat(took...)
+	slices.Sort(every)
+	n := float64(len(every))
+	s = sample{
+		rate: n / elapsed.Seconds(), p50: float64(every[len(every)/2]) / 1e3, p99: float64(every[len(every)*99/100]) / 1e3,
+		backend: (b1.cpu - b0.cpu).Seconds() * 1e6 / n,
+	}
+	if arm != direct {
+		s.relay, s.allocs = (a1.cpu-a0.cpu).Seconds()*1e6/n, float64(a1.mallocs-a0.mallocs)/n
+	}
+	return s, nil
+}
+
+// server is one process.
+type server struct {
+	process
+	addr string
+}
+
+type stat struct {
+	cpu     time.Duration
+	mallocs uint64
+}
+
+// stat asks the process what it has used.
+func (s *server) stat() (st stat, err error) {
+	line, err := s.ask("stat")
+	if err != nil {
+		return st, err
+	}
+	if _, err := fmt.Sscan(line, &st.cpu, &st.mallocs); err != nil {
+		// A duration is printed as its number.
+		return st, fmt.Errorf("understand %q: %w", line, err)
+	}
+	return st, nil
+}
+
+func (p *process) ask(what string) (string, error) {
+	if _, err := fmt.Fprintln(p.in, what); err != nil {
+		return "", err
+	}
+	if !p.out.Scan() {
+		return "", fmt.Errorf("a process ended: %w", errors.Join(p.out.Err(), io.ErrUnexpectedEOF))
+	}
+	return p.out.Text(), nil
+}
+
+func (b *bench) start(name string, args ...string) error {
+	p, err := startSelf(b.profile, name, args...)
+	if err != nil {
+		return err
+	}
+	s := &server{process: *p}
+	b.servers[name] = s
+	if !s.out.Scan() {
+		return fmt.Errorf("%s did not start: %w", name, errors.Join(s.out.Err(), io.ErrUnexpectedEOF))
+	}
+	s.addr = s.out.Text()
+	return nil
+}

@@ -1,0 +1,248 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/weft-search/weft/internal/wire/grpcmsg"
+	"github.com/weft-search/weft/internal/wire/grpcraw"
+)
+
+const (
+	// replyWindow is how much of a reply may be on its way from a node or wait for its client.
+	replyWindow = 2 << 20
+	// writeBytes is how much of a reply is handed to gRPC in one piece.
+	writeBytes = 128 << 10
+	// heldBytes is about how much gRPC holds of a reply whose last piece it has taken: its own bound for a stream, and a piece.
+	heldBytes = 64<<10 + writeBytes
+)
+
+// replying hands a node's reply on.
+type replying struct {
+	c    *Call
+	s    *grpcraw.Stream
+	head grpcraw.Head
+
+	prefix [grpcraw.PrefixBytes]byte
+	got    int // bytes of the reply
+	want   int // in all; 0: not known yet
+	first  mem.BufferSlice
+
+	transcode bool // the client does not take the node's compression
+}
+
+// copy takes the reply to its end.
+func (r *replying) copy() error {
+	defer func() { r.first.Free() }()
+	for {
+		q, err := r.s.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.take(q); err != nil {
+			return err
+		}
+	}
+}
+
+// take takes a piece, which it frees.
+func (r *replying) take(q mem.BufferSlice) error {
+	n := q.Len()
+	if r.want == 0 {
+		r.first = append(r.first, q...)
+		if r.got += n; r.got < grpcraw.PrefixBytes {
+			return nil
+		}
+		q, r.first = r.first, nil
+		if err := r.begin(q); err != nil {
+			q.Free()
+			return err
+		}
+	} else {
+		r.got += n
+	}
+	if r.transcode {
+		return r.decompress(q)
+	}
+	defer func() { q.Free() }()
+	if r.got > r.want {
+		return errManyMessages
+	}
+	if r.got == r.want {
+		return r.finish(&q)
+	}
+	return r.write(&q)
+}
+
+// finish writes the last pieces. What gRPC still holds of the reply then is counted until it is written.
+func (r *replying) finish(q *mem.BufferSlice) error {
+	if r.want <= grpcmsg.LeastCounted {
+		return r.write(q)
+	}
+	out := r.c.conn.Replies.Begin(r.c.s.replies)
+	defer out.Seal()
+	i := len(*q) - 1
+	(*q)[i] = out.Last((*q)[i], int64(min(r.want, heldBytes)))
+	return r.write(q)
+}
+
+// write hands pieces to gRPC and frees them.
+func (r *replying) write(q *mem.BufferSlice) error {
+	for len(*q) > 0 {
+		size, i := (*q)[0].Len(), 1
+		for ; i < len(*q) && size+(*q)[i].Len() <= writeBytes; i++ {
+			size += (*q)[i].Len()
+		}
+		if err := grpcmsg.Write(r.c.ctx, nil, (*q)[:i]); err != nil {
+			return err
+		}
+		(*q)[:i].Free()
+		*q = (*q)[i:]
+	}
+	return nil
+}
+
+// pieces reads what is in a reply after its prefix.
+type pieces struct {
+	r *replying
+	q mem.BufferSlice
+}
+
+// Read implements io.Reader.
+func (p *pieces) Read(b []byte) (int, error) {
+	for len(p.q) == 0 {
+		q, err := p.r.s.Read()
+		if err != nil {
+			return 0, err
+		}
+		p.r.got += q.Len()
+		if p.r.got > p.r.want {
+			q.Free()
+			return 0, errManyMessages
+		}
+		p.q = q
+	}
+	n, rest := mem.ReadUnsafe(b, p.q[0])
+	if rest == nil {
+		p.q = p.q[1:]
+	} else {
+		p.q[0] = rest
+	}
+	return n, nil
+}
+
+var errManyMessages = status.Error(codes.Internal, "the node answered with more than one message")
+
+// decompress answers with a plain message of a compressed one, whose first pieces it frees. The length is in front of a message, so that
+// all of it has to be there first.
+func (r *replying) decompress(q mem.BufferSlice) error {
+	c := r.c
+	in := &pieces{r: r, q: grpcraw.Cut(q, grpcraw.PrefixBytes)}
+	defer func() { in.q.Free() }()
+	z, done, err := grpcmsg.Decompressor(r.head.Encoding, in)
+	if err != nil {
+		return err
+	}
+	defer done()
+	most := min(c.s.cfg.Limits.BackendDecode, c.encode)
+	var out mem.BufferSlice
+	defer func() { out.Free() }()
+	for total := 0; ; {
+		b := mem.DefaultBufferPool().Get(grpcmsg.FreeBytes)
+		n, err := io.ReadFull(z, *b)
+		*b = (*b)[:n]
+		out = append(out, mem.NewBuffer(b, mem.DefaultBufferPool()))
+		if total += n; total > most {
+			return grpcraw.TooLongInside(most)
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			break
+		}
+		if err != nil {
+			if _, of := status.FromError(err); of {
+				return err
+			}
+			return grpcmsg.ErrDamaged
+		}
+		if err := c.Need(int64(c.data.Len() + total)); err != nil {
+			return err
+		}
+	}
+	// What follows the compressed message is a fault, and what the decompressor left of it is nothing to wait for.
+	if err := r.headers(); err != nil {
+		return err
+	}
+	r.want = grpcraw.PrefixBytes + out.Len()
+	whole := append(mem.BufferSlice{mem.SliceBuffer(grpcmsg.Header(false, out.Len()))}, out...)
+	out = nil
+	defer func() { whole.Free() }()
+	r.got = r.want
+	return r.finish(&whole)
+}
+
+// begin looks at what the reply begins with.
+func (r *replying) begin(q mem.BufferSlice) error {
+	c := r.c
+	for n := 0; n < len(r.prefix); q = q[1:] {
+		n += copy(r.prefix[n:], q[0].ReadOnlyData())
+	}
+	p, err := grpcraw.ParsePrefix(r.prefix)
+	if err != nil {
+		return err
+	}
+	if p.Length > c.s.cfg.Limits.BackendDecode {
+		return grpcraw.TooLong("decoded", p.Length, c.s.cfg.Limits.BackendDecode)
+	}
+	if p.Length > c.encode {
+		return grpcmsg.TooLong("encoded", int64(p.Length), c.encode)
+	}
+	r.want = grpcraw.PrefixBytes + p.Length
+	if r.want > grpcraw.FreeWindow {
+		window := min(r.want, replyWindow)
+		if err := c.Need(int64(c.data.Len() + window)); err != nil {
+			return err
+		}
+		r.s.Expect(int64(r.want), int64(window))
+	}
+	if err := c.s.replies.Wait(c.ctx, min(r.want, replyWindow), c.s.cfg.Limits.Wait); err != nil {
+		return err
+	}
+	if p.Compressed && p.Length > 0 {
+		if !slices.Contains(c.offers, r.head.Encoding) {
+			r.transcode = true
+			return nil
+		}
+		if err := grpc.SetSendCompressor(c.ctx, r.head.Encoding); err != nil {
+			return err
+		}
+	}
+	return r.headers()
+}
+
+func (r *replying) headers() error {
+	r.c.sent = true
+	if len(r.head.Meta) > 0 {
+		return r.c.ss.SetHeader(r.head.Meta)
+	}
+	return nil
+}
+
+// end is for the end of the node's call.
+func (r *replying) end(end *grpcraw.End) error {
+	if end.Code == codes.OK && (r.want == 0 || r.got != r.want) {
+		return status.Error(codes.Internal, "Missing response message.")
+	}
+	if !r.c.sent {
+		return r.headers()
+	}
+	return nil
+}

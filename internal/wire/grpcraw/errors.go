@@ -1,0 +1,109 @@
+package grpcraw
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Error is the end of a call without a status of the node. Its text is for callers: what is behind it is in Unwrap.
+type Error struct {
+	Code codes.Code
+	Text string
+	// Transport says that the connection failed, or none could be made: nothing is known of the node but that it is not reached.
+	Transport bool
+	Cause     error
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// GRPCStatus is for package status.
+func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Text) }
+
+// unreachable is the error of calls without a connection, or whose connection is lost.
+func unreachable(text string, cause error) *Error {
+	return &Error{Code: codes.Unavailable, Text: text, Transport: true, Cause: cause}
+}
+
+func internal(format string, a ...any) *Error {
+	return &Error{Code: codes.Internal, Text: fmt.Sprintf(format, a...)}
+}
+
+// ErrClosed is behind the errors of calls on a node that is closed.
+var ErrClosed = errors.New("the node is closed")
+
+var (
+	// errUnprocessed is for calls that the peer says it has not begun.
+	errUnprocessed = errors.New("the node did not begin the call")
+	errTaken       = errors.New("the connection takes no more calls")
+	errLate        = &Error{Code: codes.DeadlineExceeded, Text: "the node did not answer in time"}
+)
+
+// ended is the error of a call whose context has ended.
+func ended(ctx context.Context) *Error {
+	cause := context.Cause(ctx)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return &Error{Code: codes.DeadlineExceeded, Text: "the deadline passed before the node answered", Cause: cause}
+	}
+	return &Error{Code: codes.Canceled, Text: "the call was canceled", Cause: cause}
+}
+
+// Codes of errors of HTTP/2 (RFC 9113, section 7).
+const (
+	h2None               = 0x0
+	h2Protocol           = 0x1
+	h2FlowControl        = 0x3
+	h2FrameSize          = 0x6
+	h2Refused            = 0x7
+	h2Cancel             = 0x8
+	h2Compression        = 0x9
+	h2EnhanceYourCalm    = 0xb
+	h2InadequateSecurity = 0xc
+)
+
+// broken is what a peer did against the protocol.
+type broken struct {
+	code uint32
+	what string
+}
+
+func (b *broken) Error() string { return "the peer breaks HTTP/2: " + b.what }
+
+// resetError is the status of a stream that the peer reset, by the mapping of gRPC.
+func resetError(code uint32) error {
+	c := codes.Internal
+	switch code {
+	case h2Refused:
+		return errUnprocessed
+	case h2Cancel:
+		c = codes.Canceled
+	case h2EnhanceYourCalm:
+		c = codes.ResourceExhausted
+	case h2InadequateSecurity:
+		c = codes.PermissionDenied
+	}
+	return &Error{Code: c, Text: fmt.Sprintf("the node gave the call up with HTTP/2 error %d", code)}
+}
+
+// httpCode is the status of a reply that is not of gRPC, by the mapping of gRPC.
+func httpCode(status string) codes.Code {
+	switch status {
+	case "400":
+		return codes.Internal
+	case "401":
+		return codes.Unauthenticated
+	case "403":
+		return codes.PermissionDenied
+	case "404":
+		return codes.Unimplemented
+	case "429", "502", "503", "504":
+		return codes.Unavailable
+	}
+	return codes.Unknown
+}

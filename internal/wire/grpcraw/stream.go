@@ -1,0 +1,365 @@
+package grpcraw
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/mem"
+)
+
+// Call is what a node is asked.
+type Call struct {
+	Method   string        // /package.Service/Method
+	Encoding string        // of the message, where its header says that it is compressed
+	Accept   string        // encodings of replies that are taken, with commas; empty: none but identity
+	Timeout  time.Duration // sent with the call, and the time after which it ends; 0: none
+	// Message is the request with the five bytes in front of it. It is read until the stream is closed, and stays the caller's.
+	Message mem.BufferSlice
+}
+
+// stream is a call on a connection.
+type stream struct {
+	c     *conn
+	id    uint32
+	call  *Call
+	noted bool // of the reader of the connection
+
+	// Under the lock of the connection.
+	left    int   // bytes of the message that are not queued
+	room    int64 // send window
+	blocked bool
+	piece   int // of the message, and the place in it
+	off     int
+
+	signal chan struct{} // has one when something is new
+
+	mu     sync.Mutex
+	begun  bool
+	head   Head
+	queue  mem.BufferSlice
+	window int64 // how much may still come
+	end    *End
+	err    error
+	over   bool // end or err is set, or nobody waits
+	gone   bool // nobody waits
+}
+
+func (s *stream) wake() {
+	select {
+	case s.signal <- struct{}{}:
+	default:
+	}
+}
+
+// next appends the next n bytes of the message.
+func (s *stream) next(out []byte, n int) []byte {
+	for n > 0 {
+		b := s.call.Message[s.piece].ReadOnlyData()[s.off:]
+		if len(b) > n {
+			s.off += n
+			return append(out, b[:n]...)
+		}
+		out = append(out, b...)
+		n -= len(b)
+		s.piece, s.off = s.piece+1, 0
+	}
+	return out
+}
+
+// deliver takes a piece of the reply; false if that is more than may come.
+func (s *stream) deliver(piece mem.Buffer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := int64(piece.Len())
+	if n > s.window {
+		return false
+	}
+	s.window -= n
+	if s.over {
+		piece.Free()
+		return true
+	}
+	s.queue = append(s.queue, piece)
+	return true
+}
+
+// fail ends the call with an error, unless it has ended.
+func (s *stream) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		s.over, s.err = true, err
+	}
+}
+
+// headers takes a header block. last says that the stream ends with it.
+func (s *stream) headers(b *block, last bool) error {
+	if b.bad != "" {
+		return internal("the node sent %s", b.bad)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return nil
+	}
+	if !s.begun {
+		if len(b.httpStatus) == 3 && b.httpStatus[0] == '1' && !last {
+			return nil
+		}
+		if b.httpStatus != "200" {
+			return &Error{Code: httpCode(b.httpStatus), Text: "the node answered with an HTTP status that is not 200"}
+		}
+		if !b.grpc {
+			return &Error{Code: httpCode(b.httpStatus), Text: "the node's answer is not one of gRPC"}
+		}
+		s.begun, s.head = true, b.head
+		if last {
+			s.head.Meta = nil
+		}
+	} else if !last {
+		return internal("the node sent headers within a reply")
+	}
+	if !last {
+		return nil
+	}
+	end, err := b.trailer()
+	if err != nil {
+		return err
+	}
+	s.over, s.end = true, end
+	return nil
+}
+
+// Stream is a call under way.
+type Stream struct {
+	n     *Node
+	ctx   context.Context
+	call  *Call
+	s     *stream
+	late  *time.Timer // nil: no time limit
+	tries int
+
+	have    int64 // of the reply, in all, that was let come
+	read    int64 // of it, read
+	total   int64 // that is wanted
+	most    int64 // at once
+	expects bool
+}
+
+// maxTries is how often a call is begun that no node began.
+const maxTries = 3
+
+// Start begins a call. The error is an *Error. What it returns has to be closed.
+func (n *Node) Start(ctx context.Context, call *Call) (*Stream, error) {
+	s := &Stream{n: n, ctx: ctx, call: call}
+	if call.Timeout > 0 {
+		s.late = time.NewTimer(call.Timeout)
+	}
+	if err := s.begin(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Stream) begin() error {
+	for s.tries < maxTries {
+		c, err := s.n.pick(s.ctx, s.late)
+		if err != nil {
+			return err
+		}
+		s.s = &stream{c: c, call: s.call, left: s.call.Message.Len(), window: FreeWindow, signal: make(chan struct{}, 1)}
+		s.have = FreeWindow
+		if err = c.open(s.s); err == nil {
+			return nil
+		}
+		s.s = nil
+		s.n.give(c)
+		s.n.drop(c)
+		s.tries++
+	}
+	return unreachable("no connection to the node takes the call", errTaken)
+}
+
+// wait waits until there is something new.
+func (s *Stream) wait() error {
+	if s.late == nil {
+		select {
+		case <-s.s.signal:
+			return nil
+		case <-s.ctx.Done():
+			return ended(s.ctx)
+		}
+	}
+	select {
+	case <-s.s.signal:
+		return nil
+	case <-s.ctx.Done():
+		return ended(s.ctx)
+	case <-s.late.C:
+		s.late.Reset(0)
+		return errLate
+	}
+}
+
+// push sends more of the message, if it waits for that.
+func (s *Stream) push() {
+	c := s.s.c
+	c.mu.Lock()
+	more := s.s.left > 0 && c.streams[s.s.id] == s.s
+	if more {
+		c.sendSome(s.s)
+	}
+	c.mu.Unlock()
+	if more {
+		c.flush()
+	}
+}
+
+// Head waits for the first headers. The error is an *Error.
+func (s *Stream) Head() (Head, error) {
+	sent := false // the message is known to be queued
+	for {
+		s.s.mu.Lock()
+		begun, head, over, err := s.s.begun, s.s.head, s.s.over, s.s.err
+		s.s.mu.Unlock()
+		switch {
+		case begun:
+			return head, nil
+		case over && errors.Is(err, errUnprocessed):
+			if s.tries++; s.tries < maxTries {
+				s.leave()
+				if err := s.begin(); err != nil {
+					return Head{}, err
+				}
+				sent = false
+				continue
+			}
+			return Head{}, s.failure(err)
+		case over:
+			return Head{}, s.failure(err)
+		}
+		if !sent {
+			s.push()
+			s.s.c.mu.Lock()
+			sent = s.s.left == 0
+			s.s.c.mu.Unlock()
+		}
+		if err := s.wait(); err != nil {
+			return Head{}, err
+		}
+	}
+}
+
+// failure is what callers are told.
+func (s *Stream) failure(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return unreachable("the node began the call on no connection", err)
+}
+
+// Expect says that the reply is total bytes long, with what is in front of messages, of which most may wait to be read. It raises what may
+// come, and has to be called once where a reply is longer than FreeWindow: the node waits for it.
+func (s *Stream) Expect(total, most int64) {
+	s.total, s.most, s.expects = total, max(most, FreeWindow), true
+	s.grant()
+}
+
+// grant lets more of the reply come when much of what may come has.
+func (s *Stream) grant() {
+	ahead := s.have - s.read
+	if !s.expects || s.have >= s.total || ahead > s.most/2 {
+		return
+	}
+	n := min(s.most-ahead, s.total-s.have)
+	if n <= 0 {
+		return
+	}
+	s.have += n
+	s.s.mu.Lock()
+	s.s.window += n
+	over := s.s.over
+	s.s.mu.Unlock()
+	if over {
+		return
+	}
+	c := s.s.c
+	c.mu.Lock()
+	if c.streams[s.s.id] == s.s {
+		c.window(s.s.id, n)
+	}
+	c.mu.Unlock()
+	c.flush()
+}
+
+// Read waits for the next bytes of the reply, which are the caller's to free. The error is io.EOF after the last ones, when End tells the
+// status, or an *Error.
+func (s *Stream) Read() (mem.BufferSlice, error) {
+	for {
+		s.s.mu.Lock()
+		q, over, err := s.s.queue, s.s.over, s.s.err
+		s.s.queue = nil
+		s.s.mu.Unlock()
+		if len(q) > 0 {
+			s.read += int64(q.Len())
+			s.grant()
+			return q, nil
+		}
+		if over {
+			if err != nil {
+				return nil, s.failure(err)
+			}
+			return nil, io.EOF
+		}
+		// The rest of a message goes on also when the reply has begun.
+		s.push()
+		if err := s.wait(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// End is the status of the call; nil before Read has ended with io.EOF.
+func (s *Stream) End() *End {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	if !s.s.over || len(s.s.queue) > 0 {
+		return nil
+	}
+	return s.s.end
+}
+
+// leave lets go of the connection.
+func (s *Stream) leave() {
+	in := s.s
+	if in == nil {
+		return
+	}
+	in.mu.Lock()
+	over := in.over
+	in.over = true
+	q := in.queue
+	in.queue = nil
+	in.mu.Unlock()
+	q.Free()
+	// A call that has ended is off its connection already, or about to be.
+	if !over {
+		in.c.forget(in)
+	} else {
+		in.c.detach(in)
+	}
+	s.n.give(in.c)
+	s.s = nil
+}
+
+// Close ends the call, also at the node if that has not ended it, and lets go of what has come of it.
+func (s *Stream) Close() {
+	if s.late != nil {
+		s.late.Stop()
+	}
+	s.leave()
+}
