@@ -20,17 +20,19 @@ import (
 // (hints.Queue.SetAside), so that what else is kept for the member can be given to it. While it is aside
 //
 //   - the member lacks what others have acknowledged: it is behind, read from last, and others are told so (missed.go);
-//   - nothing of that document is taken from the member, by no comparison, replay or move, for others may have it in a later state. Every
-//     other document is;
-//   - where another coordinator has put it aside only that one knows which it is: the member is the reference of no comparison here;
+//   - the member waits for it: others may have it in a later state. So it is taken from the member by no comparison or move, and by a replay only where
+//     all others wait for it, too, and the member has the last state (right.go). Every other document is taken from it;
+//   - where another coordinator has put it aside the member is the reference of no comparison in the background here;
 //   - it is looked at again now and then, after a repair, and after a start. It comes back once the member is equal to another, because the
-//     document was written anew, deleted, or can be taken by now. Nothing is taken then from a member that may lack anything, also of what
-//     other coordinators keep: the one that refuses may have the later state by then.
+//     document was written anew, deleted, or can be taken by now. Before it is changed then others are heard once more: the one that refuses may have
+//     taken a later state, which the other one has missed.
 //
-// A document that a member does not refuse, and that no other has for certain, is tried again soon. Where others differ it stays in the queue, behind
-// everything else, for disputedFor; after that, and where the others refuse it or may, it steps aside, too, and is looked at again after seconds.
+// A document that a member does not refuse, and that no other has for certain, is tried again soon. Where others differ, or the member has the last state
+// itself and others are to be given that, it stays in the queue, behind everything else, for disputedFor; after that it steps aside, too, while there is room, and is looked
+// at again after seconds. Where it is not known yet who has the last state it stays in the queue.
 //
-// A document of which each member of a group refuses a state of its own stays as it is until it is written anew, or a repair says who is right.
+// A document of which each member of a group refuses a state of its own stays as it is until one takes the last of these, it is written anew, or a
+// repair says who is right.
 
 const (
 	refusedEvery  = 5 * time.Minute // between two looks at what a member refuses
