@@ -2,6 +2,7 @@ package obs
 
 import (
 	"os"
+	"runtime/metrics"
 	"strconv"
 	"strings"
 	"time"
@@ -100,20 +101,22 @@ func (s *Summa) Searched(index string, ok bool, took time.Duration) {
 // memory that its new documents take.
 func (s *Summa) WatchMemory(each func(emit func(IndexSample))) {
 	s.reg.MustRegister(&summaMemory{
-		process: prometheus.NewDesc("summa_memory_process_bytes", "Memory of the process by kind, where the system tells.", []string{"kind"}, nil),
-		index:   prometheus.NewDesc("summa_index_memory_bytes", "Memory of an index by kind.", []string{"index", "kind"}, nil),
-		each:    each,
+		process:   prometheus.NewDesc("summa_memory_process_bytes", "Memory of the process by kind, where the system tells.", []string{"kind"}, nil),
+		allocator: prometheus.NewDesc("summa_memory_allocator_bytes", "Memory of the allocator, which is Go's, by kind.", []string{"kind"}, nil),
+		index:     prometheus.NewDesc("summa_index_memory_bytes", "Memory of an index by kind.", []string{"index", "kind"}, nil),
+		each:      each,
 	})
 }
 
 type summaMemory struct {
-	process, index *prometheus.Desc
-	each           func(emit func(IndexSample))
+	process, allocator, index *prometheus.Desc
+	each                      func(emit func(IndexSample))
 }
 
 // Describe implements prometheus.Collector.
 func (c *summaMemory) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.process
+	ch <- c.allocator
 	ch <- c.index
 }
 
@@ -122,9 +125,45 @@ func (c *summaMemory) Collect(ch chan<- prometheus.Metric) {
 	for kind, bytes := range processMemory("/proc/self/status") {
 		ch <- prometheus.MustNewConstMetric(c.process, prometheus.GaugeValue, bytes, kind)
 	}
+	for kind, bytes := range allocatorMemory() {
+		ch <- prometheus.MustNewConstMetric(c.allocator, prometheus.GaugeValue, bytes, kind)
+	}
 	c.each(func(s IndexSample) {
 		ch <- prometheus.MustNewConstMetric(c.index, prometheus.GaugeValue, float64(s.MemtableBytes), s.Index, "indexing_buffer")
 	})
+}
+
+// allocatorMemory is the memory of Go's allocator by the names that the kinds have of the allocator of a Summa server: what is allocated,
+// the pages that hold it, what is mapped for the heap, what the allocator needs for itself, what is resident in all, and what was given
+// back to the system and is kept as addresses only.
+func allocatorMemory() map[string]float64 {
+	const class = "/memory/classes/"
+	names := []string{
+		"heap/objects:bytes", "heap/unused:bytes", "heap/free:bytes", "heap/stacks:bytes", "heap/released:bytes", "total:bytes",
+		"metadata/mcache/free:bytes", "metadata/mcache/inuse:bytes", "metadata/mspan/free:bytes", "metadata/mspan/inuse:bytes", "metadata/other:bytes",
+	}
+	samples := make([]metrics.Sample, len(names))
+	for i, n := range names {
+		samples[i].Name = class + n
+	}
+	metrics.Read(samples)
+	at := map[string]float64{}
+	meta := 0.0
+	for i, s := range samples {
+		if s.Value.Kind() != metrics.KindUint64 {
+			return nil
+		}
+		v := float64(s.Value.Uint64())
+		at[names[i]] = v
+		if strings.HasPrefix(names[i], "metadata/") {
+			meta += v
+		}
+	}
+	active := at["heap/objects:bytes"] + at["heap/unused:bytes"]
+	return map[string]float64{
+		"allocated": at["heap/objects:bytes"], "active": active, "mapped": active + at["heap/free:bytes"] + at["heap/stacks:bytes"],
+		"metadata": meta, "resident": at["total:bytes"] - at["heap/released:bytes"], "retained": at["heap/released:bytes"],
+	}
 }
 
 // processMemory reads the kinds of memory out of the status of a process; nothing where there is none.

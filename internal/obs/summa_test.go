@@ -22,7 +22,7 @@ func TestSummaMetrics(t *testing.T) {
 	for _, want := range []string{
 		`summa_search_requests_total{index="a",status="ok"} 1`, `summa_search_requests_total{index="unknown",status="error"} 1`,
 		`summa_search_duration_seconds{index="a",status="ok",quantile="0.99"} `, `summa_search_admission_rejected_total{index="unknown"} 1`,
-		`summa_index_memory_bytes{index="a",kind="indexing_buffer"} 7`, `weft_summa_calls_total{call="Search",code="not_found"} 1`, `weft_summa_calls_in_flight{call="Search"} 0`,
+		`summa_index_memory_bytes{index="a",kind="indexing_buffer"} 7`, `summa_memory_allocator_bytes{kind="allocated"} `, `summa_memory_allocator_bytes{kind="retained"} `, `weft_summa_calls_total{call="Search",code="not_found"} 1`, `weft_summa_calls_in_flight{call="Search"} 0`,
 	} {
 		if !strings.Contains(rec.Body.String(), want) {
 			t.Errorf("metrics lack %s", want)
@@ -41,5 +41,13 @@ func TestProcessMemory(t *testing.T) {
 	}
 	if got := processMemory(path + "none"); got != nil {
 		t.Errorf("%v", got)
+	}
+}
+
+// The kinds of the allocator's memory are of one state: each is part of those that it is of.
+func TestAllocatorMemory(t *testing.T) {
+	at := allocatorMemory()
+	if at["allocated"] <= 0 || at["metadata"] <= 0 || at["allocated"] > at["active"] || at["active"] > at["mapped"] || at["mapped"] > at["resident"] || at["retained"] < 0 {
+		t.Errorf("%v", at)
 	}
 }

@@ -33,6 +33,7 @@ type Index struct {
 	having  atomic.Int64
 	g       *graphPart // nil without a graph
 	always  bool       // search the graph even where a scan costs less; for tests
+	bytes   int        // of its section; 0 in memory
 }
 
 // InMemory returns an index of records that are not in a section, such as those of a memtable. ends gives for each of the
@@ -52,6 +53,14 @@ func (x *Index) Params() Params { return x.p }
 
 // Len is the number of vectors.
 func (x *Index) Len() int { return x.n }
+
+// Bytes is what the index takes: its section, with the graph, or the records and numbers in memory.
+func (x *Index) Bytes() int {
+	if x.bytes > 0 {
+		return x.bytes
+	}
+	return len(x.records) + 4*len(x.ends)
+}
 
 // Docs is the number of documents with a vector.
 func (x *Index) Docs() int {

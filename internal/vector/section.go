@@ -336,7 +336,7 @@ func Open(b []byte, numDocs uint32) (*Index, error) {
 		return nil, corrupt("header", "parts of %d bytes in a section of %d", h.end, len(b))
 	}
 	x := &Index{
-		p: h.p, numDocs: numDocs, n: int(h.vectors), size: h.p.RecordSize(), most: int(h.most),
+		p: h.p, numDocs: numDocs, n: int(h.vectors), size: h.p.RecordSize(), most: int(h.most), bytes: len(b),
 		records: b[h.records : h.records+int(h.vectors)*h.p.RecordSize()],
 	}
 	x.having.Store(int64(h.docs))

@@ -153,8 +153,10 @@ func (s *Server) getIndexInfo(ctx context.Context, m *summapb.GetIndexInfoReques
 	out := &summapb.GetIndexInfoResponse{
 		IndexName: i.Name, NumDocs: clamp(snap.Docs()), NumSegments: uint32(len(leaves)), Schema: summa.SDL(sch),
 		TextFields: summa.TextFields(sch), CandidateScoringVersion: candidateScoring, BinaryRetrievalVersion: binaryRetrieval,
-		MemoryStats: &summapb.MemoryStats{SegmentReader: &summapb.SegmentReaderStats{NumSegmentsLoaded: uint32(len(leaves))}},
 	}
+	// There are no caches of terms or of stored values: segments are mapped, and read where they lie.
+	memory := &summapb.SegmentReaderStats{NumSegmentsLoaded: uint32(len(leaves)), TotalBytes: uint64(snap.Bytes())}
+	out.MemoryStats = &summapb.MemoryStats{TotalBytes: memory.TotalBytes, SegmentReader: memory}
 	for _, l := range leaves {
 		out.PhysicalNumDocs += uint64(l.NumDocs())
 		out.NumDeletedDocs += uint64(l.NumDocs() - l.LiveDocs())
@@ -171,6 +173,7 @@ func (s *Server) getIndexInfo(ctx context.Context, m *summapb.GetIndexInfoReques
 			case schema.DenseVector, schema.BinaryVector:
 				if x := l.Vectors(id); x != nil {
 					st.TotalVectors += uint64(x.Len())
+					memory.DenseIndexBytes += uint64(x.Bytes())
 				} else if !f.Indexed {
 					n, err := having(ctx, l, id)
 					if err != nil {
@@ -182,11 +185,12 @@ func (s *Server) getIndexInfo(ctx context.Context, m *summapb.GetIndexInfoReques
 				st.VectorType = "sparse"
 				if x := l.SparseVectors(id); x != nil {
 					st.TotalVectors += uint64(x.Len())
+					memory.SparseIndexBytes += uint64(x.Bytes())
 					for ord := range x.Len() {
 						if ord%4096 == 4095 && ctx.Err() != nil {
 							return nil, context.Cause(ctx)
 						}
-						terms += len(x.Record(ord)) / sparsePair
+						terms += x.Terms(ord)
 					}
 				}
 			}
@@ -219,6 +223,3 @@ func having(ctx context.Context, l exec.Leaf, field int) (n uint64, err error) {
 	}
 	return n, nil
 }
-
-// sparsePair is what one dimension of a sparse vector takes in a record: its number and its weight.
-const sparsePair = 8

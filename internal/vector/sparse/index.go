@@ -69,6 +69,14 @@ func (x *Index) Len() int { return x.n }
 // Docs is the number of documents with a vector.
 func (x *Index) Docs() int { return x.having }
 
+// Bytes is what the index takes: its section, or the records and numbers in memory.
+func (x *Index) Bytes() int {
+	if x.raw != nil {
+		return len(x.raw)
+	}
+	return len(x.records) + 4*len(x.ends) + 8*len(x.offs)
+}
+
 // Range returns the vectors of a document: from ≤ ord < to; from = to if it has none.
 func (x *Index) Range(doc uint32) (from, to int) {
 	switch {
