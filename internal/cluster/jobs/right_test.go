@@ -199,6 +199,32 @@ func TestOfTwoWritesThatTwoMembersMissedTheLastIsKept(t *testing.T) {
 	}
 }
 
+// TestTwoThatMissedMoreThanIsToldAreGivenEachOthers: the lists of both are cut, and what is told comes first.
+func TestTwoThatMissedMoreThanIsToldAreGivenEachOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = maxMissedDocs + 1000
+		f, byID := pair(t, 2, 2*n)
+		one, two := f.keeper(Options{}), f.keeper(Options{})
+		defer one.shut(t)
+		defer two.shut(t)
+		a, b := f.at(addr(0, 0)), f.at(addr(0, 1))
+		down(true, a, b)
+		for i, id := range slices.Sorted(maps.Keys(byID)) {
+			byID[id] = doc(id, 1)
+			if i%2 == 0 {
+				f.writes(one, byID[id], b)
+			} else {
+				f.writes(two, byID[id], a)
+			}
+		}
+		<-time.After(10 * time.Second)
+		down(false, a, b)
+		<-time.After(5 * time.Minute) // and not mostElsewhere
+		f.same("default", byID)
+		f.nothingWaits(one, two)
+	})
+}
+
 // TestWhatIsNotToldWaitsAndIsTakenInTheEnd: a coordinator that does not tell which documents it keeps for the only other member keeps those of another
 // waiting while it is heard of, ten minutes at most.
 func TestWhatIsNotToldWaitsAndIsTakenInTheEnd(t *testing.T) {
