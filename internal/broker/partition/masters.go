@@ -17,7 +17,7 @@ import (
 const undoTime = 10 * time.Second
 
 // everyMaster says how the replies of a call to all masters become one.
-var everyMaster = map[string]func(replies [][]byte) ([]byte, error){
+var everyMaster = map[string]func(ix *Index, outs []outcome) ([]byte, error){
 	summapb.IndexService_Commit_FullMethodName: merging(func(sum, m *summapb.CommitResponse) {
 		sum.Success, sum.NumDocs = sum.Success && m.Success, add32(sum.NumDocs, m.NumDocs)
 	}),
@@ -42,13 +42,13 @@ var everyMaster = map[string]func(replies [][]byte) ([]byte, error){
 func merging[M any, P interface {
 	*M
 	proto.Message
-}](add func(sum, m P)) func([][]byte) ([]byte, error) {
-	return func(replies [][]byte) ([]byte, error) {
+}](add func(sum, m P)) func(*Index, []outcome) ([]byte, error) {
+	return func(ix *Index, outs []outcome) ([]byte, error) {
 		var sum P
-		for _, b := range replies {
+		for _, o := range outs {
 			m := P(new(M))
-			if err := decode(b, m); err != nil {
-				return nil, err
+			if err := decode(o.reply, m); err != nil {
+				return nil, ix.fault(o.part, err)
 			}
 			if sum == nil {
 				sum = m
@@ -76,11 +76,7 @@ func ToMasters(ctx context.Context, ix *Index, c Caller, method string, req []by
 	if err := ix.failed(outs); err != nil {
 		return nil, err
 	}
-	replies := make([][]byte, len(outs))
-	for i, o := range outs {
-		replies[i] = o.reply
-	}
-	return merge(replies)
+	return merge(ix, outs)
 }
 
 // CreateIndex asks the masters one after another (section Routing). When one fails, the index is deleted again from those that this call

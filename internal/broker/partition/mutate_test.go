@@ -303,7 +303,9 @@ func TestRepliesThatDoNotAddUp(t *testing.T) {
 
 // Of a node's errors all but the index comes through, wherever the index stands.
 func TestErrorsOfNodesKeepWhatNobodyKnows(t *testing.T) {
-	index := func(n uint64) []byte { return protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), n) }
+	index := func(n uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), n)
+	}
 	text, extra := field(2, []byte("no")), field(40, []byte("why"))
 	for name, e := range map[string][]byte{
 		"first":  slices.Concat(index(1), text, extra),
