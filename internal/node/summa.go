@@ -184,7 +184,7 @@ func newSummaSearcher(tokenizers string) *summaSearcher {
 }
 
 func (s *summaSearcher) index(v *summanode.View) *summaquery.Index {
-	return &summaquery.Index{Schema: v.Schema, Analyzers: v.Analyzers, Leaves: v.Leaves, Segments: v.Segments, Cache: &s.cache, Models: s.models}
+	return &summaquery.Index{Schema: v.Schema, Analyzers: v.Analyzers, Leaves: v.Leaves, Segments: v.Segments, Cache: &s.cache, Models: s.models, Charge: v.Charge}
 }
 
 // Search implements summanode.Searcher.

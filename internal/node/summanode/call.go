@@ -46,7 +46,14 @@ type call struct {
 	encode  int
 	charged int64
 	give    []func()
+	room    *grpcmsg.Room // of the reply
+	made    int64         // how much of it hydrate was told of
 }
+
+type callKey struct{}
+
+// callOf is the call that a context of handle belongs to.
+func callOf(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
 
 // message is a pointer to a generated message M.
 type message[M any] interface {
@@ -117,11 +124,13 @@ func (s *Server) handle(service, name string, ss grpc.ServerStream, run func(*ca
 	if !guarded || !reads {
 		return grpcmsg.ErrNotBound
 	}
-	c := &call{s: s, conn: conn, ss: ss, in: in, ctx: ctx, cancel: end, decode: s.cfg.Limits.SearchDecode, encode: s.cfg.Limits.SearchEncode}
+	c := &call{s: s, conn: conn, ss: ss, in: in, cancel: end, decode: s.cfg.Limits.SearchDecode, encode: s.cfg.Limits.SearchEncode, room: s.replies.Room()}
+	c.ctx = context.WithValue(ctx, callKey{}, c)
 	if service == indexService {
 		c.decode, c.encode = s.cfg.Limits.IndexDecode, s.cfg.Limits.IndexEncode
 	}
 	defer c.unload()
+	defer c.room.Give()
 	return run(c)
 }
 

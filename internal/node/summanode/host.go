@@ -67,6 +67,8 @@ type View struct {
 	Analyzers exec.Analyzers
 	Leaves    []exec.Leaf
 	Segments  []string // the name of each leaf, 32 hexadecimal digits, ascending
+	// Charge is to be told of what a reply takes in memory before it is made. Its error ends the search.
+	Charge func(bytes int) error
 }
 
 // Searcher answers searches over a view. The requests have passed the checks of summa.Limits; errors that the caller caused are

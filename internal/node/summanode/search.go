@@ -3,16 +3,19 @@ package summanode
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
 	summapb "github.com/weft-search/weft/api/summa"
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/summa"
+	"github.com/weft-search/weft/internal/wire/grpcmsg"
 )
 
 // What GetIndexInfo says of the rules that scores of candidates and searches of vectors of bits go by.
@@ -79,6 +82,9 @@ func (s *Server) admitted(ctx context.Context, name string, run func(ctx context
 	if err != nil {
 		return err
 	}
+	// A search that waits until other replies are read does not keep others from searching.
+	c := callOf(ctx)
+	v.Charge = func(bytes int) error { return c.hydrate(bytes, place.Release) }
 	return run(ctx, v)
 }
 
@@ -110,6 +116,14 @@ func (s *Server) getTextStats(ctx context.Context, m *summapb.GetTextStatsReques
 }
 
 func (s *Server) getDocument(ctx context.Context, m *summapb.GetDocumentRequest) (*summapb.GetDocumentResponse, error) {
+	place, err := s.documents.Enter(ctx, 1)
+	if errors.Is(err, admit.ErrRefused) {
+		return nil, grpcmsg.ErrUnread
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer place.Release()
 	i, err := s.use(ctx, m.IndexName)
 	if err != nil {
 		return nil, err
@@ -132,7 +146,12 @@ func (s *Server) getDocument(ctx context.Context, m *summapb.GetDocumentRequest)
 		if err != nil {
 			return nil, err
 		}
-		fields, err := summa.StoredFields(snap.Schema()).Read(source, s.cfg.Limits.Query.Room())
+		// How long it is is known only now. No more than a few are in hand that nobody has charged.
+		c := callOf(ctx)
+		c.room.Hold(int64(cap(source)))
+		c.made += int64(cap(source))
+		room := s.cfg.Limits.Query.Room().Shared(func(bytes int) error { return c.hydrate(bytes, place.Release) })
+		fields, err := summa.StoredFields(snap.Schema()).Read(source, room)
 		if err != nil {
 			return nil, err
 		}

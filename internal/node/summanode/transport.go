@@ -49,6 +49,8 @@ const (
 	mib = 1 << 20
 	// mutations is how many deletions and upserts run at once.
 	mutations = 4
+	// documents is how many documents are read at once for GetDocument.
+	documents = 8
 	// maxOther is the longest message of the services of health and reflection.
 	maxOther = 64 << 10
 )
@@ -91,6 +93,7 @@ type Server struct {
 	cfg       Config
 	searches  *admit.Gate
 	mutations *admit.Gate
+	documents *admit.Gate // those being read for GetDocument
 	calls     *admit.Gate
 	replies   *grpcmsg.Outgoing
 	metrics   *obs.Summa
@@ -110,6 +113,7 @@ func New(cfg Config) *Server {
 		cfg: cfg, metrics: cfg.Metrics.Summa(methods),
 		searches:  admit.New("summa_searches", int64(cfg.Limits.Searches), 0, 0),
 		mutations: admit.New("summa_mutations", mutations, 0, 0),
+		documents: admit.New("summa_documents", documents, cfg.Limits.Calls, cfg.Limits.Wait),
 		calls:     admit.New("summa_calls", int64(cfg.Limits.Calls), 0, 0),
 		replies:   grpcmsg.NewOutgoing(max(leastReplies, replyRoom*int64(max(cfg.Limits.SearchEncode, cfg.Limits.IndexEncode)))),
 	}
