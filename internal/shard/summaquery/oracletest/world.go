@@ -419,6 +419,9 @@ func (w World) Request(docs int, all bool) *summapb.SearchRequest {
 	if w.IntN(4) == 0 {
 		req.TextStats = w.textStats()
 	}
+	if w.IntN(6) == 0 { // time enough; a fusion does not ask for it
+		req.TimeBudgetMs = 3_600_000
+	}
 	return req
 }
 
