@@ -341,14 +341,11 @@ func (c *Call) Reply(m proto.Message) error {
 		return grpcmsg.TooLong("encoded", int64(n), c.encode)
 	}
 	var compressor encoding.Compressor
-	name := grpcmsg.BestCompressor(c.ctx)
-	if name == "" || n < grpcmsg.LeastCompressed {
-		name = encoding.Identity
-	} else {
+	if name := grpcmsg.BestCompressor(c.ctx); name != "" && n >= grpcmsg.LeastCompressed {
 		compressor = encoding.GetCompressor(name)
-	}
-	if err := grpc.SetSendCompressor(c.ctx, name); err != nil {
-		return err
+		if err := grpc.SetSendCompressor(c.ctx, name); err != nil {
+			return err
+		}
 	}
 	if err := c.s.replies.Wait(c.ctx, n, c.s.cfg.Limits.Wait); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"encoding/binary"
 	"io"
 	"log/slog"
@@ -131,6 +132,8 @@ func padded(n int) []byte {
 func framed(compressed bool, message []byte) mem.BufferSlice {
 	return mem.BufferSlice{mem.SliceBuffer(grpcmsg.Header(compressed, len(message))), mem.SliceBuffer(message)}
 }
+
+func encodeBinary(v string) string { return base64.RawStdEncoding.EncodeToString([]byte(v)) }
 
 func compress(t *testing.T, encoding string, b []byte) []byte {
 	t.Helper()

@@ -632,7 +632,7 @@ func (c *conn) parse() error {
 			return &broken{h2Protocol, "a frame within headers"}
 		}
 		if kind == frameData {
-			if flags&flagPadded != 0 && len(b) < frameHeaderBytes+1 {
+			if flags&flagPadded != 0 && n > 0 && len(b) < frameHeaderBytes+1 {
 				return nil
 			}
 			c.from += frameHeaderBytes

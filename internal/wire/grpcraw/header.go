@@ -162,7 +162,11 @@ func FormatTimeout(d time.Duration) string {
 		}
 	}
 	for _, u := range timeoutUnits {
-		if n := (d + u.unit - 1) / u.unit; n <= maxTimeoutDigits {
+		n := d / u.unit
+		if d%u.unit != 0 {
+			n++
+		}
+		if n <= maxTimeoutDigits {
 			return strconv.FormatInt(int64(n), 10) + string(u.name)
 		}
 	}
