@@ -37,6 +37,7 @@ type Limits struct {
 	MaxSearchLimit         int // 10000
 	MaxSearchWindow        int // offset + limit; 50000
 	MaxCandidateLimit      int // 50000
+	MaxSearchHeldBytes     int // what a search holds beside its reply: candidates, and scores of their values; 256 MiB
 	MaxSearchResponseBytes int // stored values of a reply, as held in memory and as encoded; 192 MiB
 }
 
@@ -64,6 +65,7 @@ func (l Limits) WithDefaults() Limits {
 		{&l.MaxSearchLimit, 10_000},
 		{&l.MaxSearchWindow, 50_000},
 		{&l.MaxCandidateLimit, 50_000},
+		{&l.MaxSearchHeldBytes, 256 << 20},
 		{&l.MaxSearchResponseBytes, 192 << 20},
 	} {
 		if *d.v <= 0 {

@@ -82,8 +82,20 @@ func (f *fusion) total() (n uint64) {
 	return n
 }
 
+// fusedBytes is what a passage of a branch takes while it is fused, and afterwards.
+const fusedBytes = 192
+
 // fused ranks the union of the branches; of the documents that it returns, the votes too.
 func (f *fusion) fused(method score.Method, whole bool) ([]score.Fused[place], error) {
+	total := 0
+	for _, hits := range f.hits {
+		for _, h := range hits {
+			total += max(len(h.rows), 1)
+		}
+	}
+	if err := cmp.Or(f.r.pressed(), f.r.hold(fusedBytes*total)); err != nil {
+		return nil, err
+	}
 	lists := make([]score.Branch[place], len(f.hits))
 	for i, hits := range f.hits {
 		lists[i].Weight = cmp.Or(f.req.GetQueries()[i].GetWeight(), 1)

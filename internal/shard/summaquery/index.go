@@ -31,6 +31,10 @@ type Index struct {
 	Models    *wordpiece.Store // of texts that are searched for in sparse vectors; nil: there are none
 	// Charge is told of what a reply takes in memory before it is made; its error ends the search. Nil: nobody counts.
 	Charge func(bytes int) error
+	// Hold is told of what a search takes in memory beside its reply, before it is made: the scores of the values of documents, candidates
+	// and what ranks them; with a negative number of what it has no more. Its error ends the search. All of it is gone when Search returns.
+	// Limits.MaxSearchHeldBytes bounds it for one search; nil: nobody counts.
+	Hold func(bytes int) error
 }
 
 // Cache remembers of segments what searches would else count each time. One serves any number of indexes. The zero value is ready for

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-search/weft/internal/score/formula"
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/shard/longsort"
 )
 
 // Rankings of the contract ("L1 formula", "Export").
@@ -47,11 +48,49 @@ type passageRow struct {
 	score   float32
 }
 
-func (c *candidate) passage(ordinal uint32, branches int) *passageRow {
-	i, ok := slices.BinarySearchFunc(c.passages, ordinal, func(p passageRow, o uint32) int { return cmp.Compare(p.ordinal, o) })
-	if !ok {
-		c.passages = slices.Insert(c.passages, i, passageRow{ordinal: ordinal, cells: make([]cell, branches)})
+// candidateBytes, passageRowBytes and cellBytes are what a candidate takes, one of its passages, and a score of either.
+const (
+	candidateBytes  = 128
+	passageRowBytes = 40
+	cellBytes       = 8
+)
+
+// admit makes rows of the ordinals, which ascend, where there are none.
+func (f *fusion) admit(c *candidate, ordinals []uint32) error {
+	fresh, k := 0, 0
+	for _, o := range ordinals {
+		for k < len(c.passages) && c.passages[k].ordinal < o {
+			k++
+		}
+		if k == len(c.passages) || c.passages[k].ordinal != o {
+			fresh++
+		}
 	}
+	if fresh == 0 {
+		return nil
+	}
+	if err := f.r.hold(fresh * (passageRowBytes + cellBytes*len(f.parts))); err != nil {
+		return err
+	}
+	old, all := c.passages, make([]passageRow, 0, len(c.passages)+fresh)
+	cells := make([]cell, fresh*len(f.parts))
+	for _, o := range ordinals {
+		for len(old) > 0 && old[0].ordinal < o {
+			all, old = append(all, old[0]), old[1:]
+		}
+		if len(old) > 0 && old[0].ordinal == o {
+			continue
+		}
+		all = append(all, passageRow{ordinal: o, cells: cells[:len(f.parts):len(f.parts)]})
+		cells = cells[len(f.parts):]
+	}
+	c.passages = append(all, old...)
+	return nil
+}
+
+// passage returns the row of an ordinal that was admitted.
+func (c *candidate) passage(ordinal uint32) *passageRow {
+	i, _ := slices.BinarySearchFunc(c.passages, ordinal, func(p passageRow, o uint32) int { return cmp.Compare(p.ordinal, o) })
 	return &c.passages[i]
 }
 
@@ -115,23 +154,41 @@ func (f *fusion) chunk(i int) bool {
 func (f *fusion) candidates(backfill, allPassages, seed bool) ([]candidate, error) {
 	at := map[place]int{}
 	var out []candidate
+	var ordinals []uint32
 	for i, hits := range f.hits {
 		for _, h := range hits {
+			if err := f.r.did(1 + len(h.rows)); err != nil {
+				return nil, err
+			}
 			pl := place{int32(h.leaf), h.doc}
 			n, ok := at[pl]
 			if !ok {
+				if err := f.r.hold(candidateBytes + cellBytes*len(f.parts)); err != nil {
+					return nil, err
+				}
 				n = len(out)
 				at[pl] = n
 				out = append(out, candidate{place: pl, document: make([]cell, len(f.parts))})
 			}
 			c := &out[n]
+			if err := f.r.hold(passageBytes * len(h.rows)); err != nil {
+				return nil, err
+			}
 			c.organic = append(c.organic, h.rows...)
 			if !f.chunk(i) {
 				c.document[i] = cell{h.score, true}
 				continue
 			}
+			ordinals = ordinals[:0]
 			for _, r := range h.rows {
-				c.passage(r.Ordinal, len(f.parts)).cells[i] = cell{r.Score, true}
+				ordinals = append(ordinals, r.Ordinal)
+			}
+			slices.Sort(ordinals)
+			if err := f.admit(c, slices.Compact(ordinals)); err != nil {
+				return nil, err
+			}
+			for _, r := range h.rows {
+				c.passage(r.Ordinal).cells[i] = cell{r.Score, true}
 			}
 		}
 	}
@@ -141,7 +198,9 @@ func (f *fusion) candidates(backfill, allPassages, seed bool) ([]candidate, erro
 			if seed && !allPassages && len(out[i].passages) > 0 {
 				continue
 			}
-			f.everyOrdinal(&out[i])
+			if err := f.everyOrdinal(&out[i]); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if !backfill {
@@ -156,32 +215,38 @@ func (f *fusion) candidates(backfill, allPassages, seed bool) ([]candidate, erro
 }
 
 // everyOrdinal makes a row for each stored passage of the fields that chunk branches score.
-func (f *fusion) everyOrdinal(c *candidate) {
+func (f *fusion) everyOrdinal(c *candidate) error {
 	var vals []uint64
+	var ordinals []uint32
 	for i := range f.parts {
 		if !f.chunk(i) || f.fields[i] < 0 {
 			continue
 		}
 		l := f.r.ix.Leaves[c.leaf]
-		n := 0
+		ordinals = ordinals[:0]
 		switch fd := &f.r.ix.Schema.Fields[f.fields[i]]; {
 		case fd.Chunked:
 			if col := l.NumColumn(f.fields[i]); col != nil {
 				vals = col.Values(c.doc, vals[:0])
 				for o, v := range vals {
 					if length, _ := segment.DecodeChunk(v); length > 0 {
-						c.passage(uint32(o), len(f.parts))
+						ordinals = append(ordinals, uint32(o))
 					}
 				}
 			}
-			continue
 		case fd.Type != schema.Text:
-			n = f.values(f.fields[i], c)
+			for o := range f.values(f.fields[i], c) {
+				ordinals = append(ordinals, uint32(o))
+			}
 		}
-		for o := range n {
-			c.passage(uint32(o), len(f.parts))
+		if err := f.r.did(1 + len(ordinals)); err != nil {
+			return err
+		}
+		if err := f.admit(c, ordinals); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // backfill computes the cells that branch i did not nominate: of the document, or of the passages that any branch nominated.
@@ -201,17 +266,22 @@ func (f *fusion) backfill(cands []candidate, i int) error {
 			if err != nil {
 				return err
 			}
+			made := len(got)
 			has := f.hasOrdinal(field, c)
-			for k := range c.passages {
+			for k := range c.passages { // both stand by ordinal
 				row := &c.passages[k]
+				for len(got) > 0 && got[0].Ordinal < row.ordinal {
+					got = got[1:]
+				}
 				if row.cells[i].present || !has(row.ordinal) {
 					continue
 				}
 				row.cells[i].present = true
-				if j := slices.IndexFunc(got, func(g score.Passage) bool { return g.Ordinal == row.ordinal }); j >= 0 {
-					row.cells[i].value = got[j].Score
+				if len(got) > 0 && got[0].Ordinal == row.ordinal {
+					row.cells[i].value = got[0].Score
 				}
 			}
+			f.r.release(passageBytes * made)
 		}
 		return nil
 	}
@@ -328,6 +398,7 @@ func (f *fusion) scoresOf(p *part, cands []candidate, want []int) (map[place]flo
 			if len(got) > 0 {
 				out[c.place] = bestRow(got)
 			}
+			f.r.release(passageBytes * len(got))
 		}
 		return out, nil
 	}
@@ -371,7 +442,7 @@ func (f *fusion) scoresOf(p *part, cands []candidate, want []int) (map[place]flo
 		hits[i] = hit{leaf: h.Leaf, doc: h.Doc, score: h.Score}
 	}
 	if p.near != nil {
-		if err := f.r.addNear(p, hits); err != nil {
+		if hits, err = f.r.addNear(p, hits); err != nil {
 			return nil, err
 		}
 	}
@@ -397,7 +468,9 @@ func (f *fusion) rank(l1 *summapb.L1Ranking, prog *formula.Program, cands []cand
 	}
 	var votes map[place]*votesOf
 	if prog.UsesRRF() {
-		votes = f.votes()
+		if votes, err = f.votes(); err != nil {
+			return nil, err
+		}
 	}
 	comb := score.Combiner{Kind: score.CombinerKind(f.req.GetCombiner())}
 	if comb.Kind == score.LogSumExp || comb.Kind > score.WeightedTopK {
@@ -410,6 +483,12 @@ func (f *fusion) rank(l1 *summapb.L1Ranking, prog *formula.Program, cands []cand
 		hits[n] = hit{leaf: int(c.leaf), doc: c.doc}
 		vote := votes[c.place]
 		rows := max(len(c.passages), 1)
+		if err := f.r.did(rows * max(len(vars), 1)); err != nil {
+			return nil, err
+		}
+		if err := f.r.hold(passageBytes * len(c.passages)); err != nil {
+			return nil, err
+		}
 		scores = slices.Grow(scores[:0], rows)[:rows]
 		for from := 0; from < rows; {
 			got := batch.Start(rows - from)
@@ -486,8 +565,11 @@ func (v *votesOf) at(c *candidate, row int) float32 {
 	return float32(v.passages[c.passages[row].ordinal] + v.document)
 }
 
+// voteBytes is what the vote of a passage takes while it is ranked, and afterwards.
+const voteBytes = 80
+
 // votes ranks the organic lists as a fusion by reciprocal ranks does, with its usual constant and weights of 1.
-func (f *fusion) votes() map[place]*votesOf {
+func (f *fusion) votes() (map[place]*votesOf, error) {
 	out := map[place]*votesOf{}
 	of := func(pl place) *votesOf {
 		if out[pl] == nil {
@@ -510,19 +592,29 @@ func (f *fusion) votes() map[place]*votesOf {
 			score.Passage
 		}
 		var list []spot
+		total := 0
+		for _, h := range hits {
+			total += len(h.rows)
+		}
+		if err := f.r.hold(voteBytes * total); err != nil {
+			return nil, err
+		}
 		for _, h := range hits {
 			for _, r := range h.rows {
 				list = append(list, spot{place{int32(h.leaf), h.doc}, r})
 			}
 		}
-		slices.SortFunc(list, func(a, b spot) int {
+		list, _, err := longsort.Sort(list, nil, func(a, b spot) int {
 			return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.leaf, b.leaf), cmp.Compare(a.doc, b.doc), cmp.Compare(a.Ordinal, b.Ordinal))
-		})
+		}, f.r.pressed)
+		if err != nil {
+			return nil, err
+		}
 		for n, s := range list {
 			of(s.place).passages[s.Ordinal] += 1 / float32(score.DefaultRankConstant+float32(n+1))
 		}
 	}
-	return out
+	return out, nil
 }
 
 // export makes the scores of a candidate as they are sent: the best passages, and the document.

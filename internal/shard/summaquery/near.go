@@ -1,6 +1,7 @@
 package summaquery
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/weft-search/weft/internal/score"
@@ -21,28 +22,36 @@ import (
 // nearWanted is how many documents proximity is computed for.
 func nearWanted(k int) int { return max(64, 4*k) }
 
-// addNear adds the proximity of plain text to hits.
-func (r *runner) addNear(p *part, hits []hit) error {
+// addNear adds the proximity of plain text to hits. Where the time is over meanwhile the others are left out.
+func (r *runner) addNear(p *part, hits []hit) ([]hit, error) {
+	for i := range hits {
+		more, err := r.nearOf(p, &hits[i])
+		if err != nil {
+			return hits[:i], r.inBudget(err)
+		}
+		hits[i].score += more
+	}
+	return hits, nil
+}
+
+// nearOf is the proximity of plain text of a hit.
+func (r *runner) nearOf(p *part, h *hit) (float32, error) {
+	if err := r.pressed(); err != nil {
+		return 0, err
+	}
 	f := &r.ix.Schema.Fields[p.field]
 	toks := r.keptText(p)
-	for i := range hits {
-		if err := r.left(); err != nil {
-			return err
-		}
-		h := &hits[i]
-		l := r.ix.Leaves[h.leaf]
-		pos, err := positionsOf(l, p.field, toks, h.doc)
-		if err != nil {
-			return err
-		}
-		length := l.Lengths(p.field)[h.doc]
-		h.score += r.near(p.near, len(toks), pos, func(a, b int, tf uint32) float32 {
-			wa, wb := r.idf(f.Name, toks[a].text), r.idf(f.Name, toks[b].text)
-			w := score.NewWeight(float32(float32(wa+wb)*0.5), score.AvgLen(r.own.Fields[f.Name]), f.K1, f.B)
-			return w.Score(tf, length)
-		})
+	l := r.ix.Leaves[h.leaf]
+	pos, err := r.positionsOf(l, p.field, toks, h.doc)
+	if err != nil {
+		return 0, err
 	}
-	return nil
+	length := l.Lengths(p.field)[h.doc]
+	return r.near(p.near, len(toks), pos, func(a, b int, tf uint32) float32 {
+		wa, wb := r.idf(f.Name, toks[a].text), r.idf(f.Name, toks[b].text)
+		w := score.NewWeight(float32(float32(wa+wb)*0.5), score.AvgLen(r.own.Fields[f.Name]), f.K1, f.B)
+		return w.Score(tf, length)
+	})
 }
 
 func (r *runner) idf(field, word string) float32 {
@@ -54,17 +63,30 @@ func (r *runner) idf(field, word string) float32 {
 }
 
 // near is the proximity of some words at their positions; bm25 scores a number of places of two of them.
-func (r *runner) near(n *proximity, words int, pos [][]uint32, bm25 func(a, b int, tf uint32) float32) float32 {
-	window := min(n.window, memtable.ValueStride/2) // values stand further apart
+func (r *runner) near(n *proximity, words int, pos [][]uint32, bm25 func(a, b int, tf uint32) float32) (float32, error) {
+	window := uint64(min(n.window, memtable.ValueStride/2)) // values stand further apart
 	var sum float32
 	for i := range words - 1 {
+		if err := r.did(len(pos[i]) + len(pos[i+1])); err != nil {
+			return 0, err
+		}
 		ordered, within := uint32(0), uint32(0)
+		list := pos[i+1]
+		next, from, to := 0, 0, 0 // the first places of the second word behind the first, within the window, and beyond it
 		for _, at := range pos[i] {
-			if _, ok := slices.BinarySearch(pos[i+1], at+1); ok {
+			at := uint64(at)
+			for next < len(list) && uint64(list[next]) <= at {
+				next++
+			}
+			for from < len(list) && uint64(list[from])+window < at {
+				from++
+			}
+			for to < len(list) && uint64(list[to]) <= at+window {
+				to++
+			}
+			if next < len(list) && uint64(list[next]) == at+1 {
 				ordered++
 			}
-			from, _ := slices.BinarySearch(pos[i+1], at-min(at, window))
-			to, _ := slices.BinarySearch(pos[i+1], at+window+1)
 			within += uint32(to - from)
 		}
 		if ordered > 0 {
@@ -74,11 +96,11 @@ func (r *runner) near(n *proximity, words int, pos [][]uint32, bm25 func(a, b in
 			sum += float32(0.5 * bm25(i, i+1, within))
 		}
 	}
-	return float32(n.weight * sum)
+	return float32(n.weight * sum), nil
 }
 
 // positionsOf are those of each word in a document.
-func positionsOf(l exec.Leaf, field int, toks []token, doc uint32) ([][]uint32, error) {
+func (r *runner) positionsOf(l exec.Leaf, field int, toks []token, doc uint32) ([][]uint32, error) {
 	out := make([][]uint32, len(toks))
 	for i, t := range toks {
 		post, ok := l.Postings(field, []byte(t.text))
@@ -94,7 +116,7 @@ func positionsOf(l exec.Leaf, field int, toks []token, doc uint32) ([][]uint32, 
 		if at, ok := slices.BinarySearch(docs[:n], doc); ok {
 			out[i] = post.Positions(b, at, &freqs, nil)
 		}
-		if err := post.Err(); err != nil {
+		if err := cmp.Or(post.Err(), r.did(len(out[i]))); err != nil {
 			return nil, err
 		}
 	}
@@ -103,14 +125,18 @@ func positionsOf(l exec.Leaf, field int, toks []token, doc uint32) ([][]uint32, 
 
 // nearPassages is Top with the proximity of words within their passages.
 func (r *runner) nearPassages(p *part, accept []bitset.Set, k int) ([]hit, error) {
-	top, err := r.scorer(p).Top(r.ctx, r.ix.Leaves, accept, nearWanted(k), nil)
+	top, err := r.scorer(p).Top(r.ctx, r.ix.Leaves, accept, nearWanted(k), r.holdPassages)
 	if err = r.inBudget(err); err != nil {
 		return nil, err
 	}
 	for i := range top {
 		h := &top[i]
 		if err := r.addNearRows(p, h.Leaf, h.Doc, h.Rows); err != nil {
-			return nil, err
+			if err := r.inBudget(err); err != nil {
+				return nil, err
+			}
+			top = top[:i] // the others have not their whole score
+			break
 		}
 		h.Score = bestRow(h.Rows)
 	}
@@ -119,7 +145,7 @@ func (r *runner) nearPassages(p *part, accept []bitset.Set, k int) ([]hit, error
 
 // addNearRows adds the proximity of words within their passages to those of a document.
 func (r *runner) addNearRows(p *part, leaf int, doc uint32, rows []score.Passage) error {
-	if err := r.left(); err != nil {
+	if err := r.pressed(); err != nil {
 		return err
 	}
 	f := &r.ix.Schema.Fields[p.field]
@@ -127,7 +153,7 @@ func (r *runner) addNearRows(p *part, leaf int, doc uint32, rows []score.Passage
 	toks := r.keptTerms(p)
 	floor := st.Floor()
 	l := r.ix.Leaves[leaf]
-	pos, err := positionsOf(l, p.field, toks, doc)
+	pos, err := r.positionsOf(l, p.field, toks, doc)
 	if err != nil {
 		return err
 	}
@@ -135,11 +161,15 @@ func (r *runner) addNearRows(p *part, leaf int, doc uint32, rows []score.Passage
 	for j := range rows {
 		row := &rows[j]
 		length := max(lengths[row.Ordinal], floor)
-		row.Score += r.near(p.near, len(toks), of[row.Ordinal], func(a, b int, tf uint32) float32 {
+		more, err := r.near(p.near, len(toks), of[row.Ordinal], func(a, b int, tf uint32) float32 {
 			ia, ib := score.IDF(st.Passages, st.DF[toks[a].text]), score.IDF(st.Passages, st.DF[toks[b].text])
 			w := score.NewWeight(float32(float32(ia+ib)*0.5), st.AvgLen(), f.K1, f.B)
 			return w.Score(tf, uint16(length))
 		})
+		if err != nil {
+			return err
+		}
+		row.Score += more
 	}
 	return nil
 }

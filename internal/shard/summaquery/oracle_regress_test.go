@@ -14,7 +14,7 @@ import (
 )
 
 // small makes an index of documents given as fields in text form, in one memtable in their order. Their keys go down.
-func small(t *testing.T, sdl string, docs ...string) *summaquery.Index {
+func small(t testing.TB, sdl string, docs ...string) *summaquery.Index {
 	t.Helper()
 	s := newStore(t, "index s { field id: text<raw> [primary, stored] "+sdl+" }")
 	for i, d := range docs {

@@ -44,6 +44,7 @@ func cmpScores(a, b float32) int {
 // runner runs the parts of one request.
 type runner struct {
 	ctx   context.Context // of what is scored: it may end before that of the call
+	rest  context.Context // of what is computed of documents that were found: it may go on for a while after ctx
 	whole context.Context // of the call
 	ix    *Index
 	given *summapb.TextStats // of the request, or nil
@@ -57,10 +58,18 @@ type runner struct {
 
 	budget    bool // ctx ends with the time budget: what was found until then is the answer
 	truncated bool // it did
+
+	room *room              // of what the search holds
+	work int                // since the last look
+	late func(h *hit) error // computes the rows of a hit that run left without, as they are wanted of few; nil: all have theirs
+	wait bool               // run may do so
 }
 
+// lookEvery is the work, in values and places of words, between two looks at the caller.
+const lookEvery = 1 << 15
+
 func newRunner(ctx context.Context, ix *Index, given *summapb.TextStats) *runner {
-	r := &runner{ctx: ctx, whole: ctx, ix: ix, given: given, passages: map[int]*passage.Stats{}, scorers: map[*part]*passage.Scorer{}, lists: map[listKey]exec.Given{}}
+	r := &runner{ctx: ctx, rest: ctx, whole: ctx, ix: ix, room: &room{most: math.MaxInt}, given: given, passages: map[int]*passage.Stats{}, scorers: map[*part]*passage.Scorer{}, lists: map[listKey]exec.Given{}}
 	r.installPlain()
 	return r
 }
@@ -74,13 +83,27 @@ func (r *runner) inBudget(err error) error {
 	return err
 }
 
-// left is the error of a caller that left. What is done for each hit asks for it: hits are many where clients want many.
-func (r *runner) left() error {
-	err := r.whole.Err()
+// left is the error of a caller that left. What is done for each hit asks for it, or for pressed: hits are many where clients want many.
+func (r *runner) left() error { return ended(r.whole) }
+
+// pressed is the error of a caller that left, or whose time is over by so much that nothing more is computed of what was found.
+func (r *runner) pressed() error { return ended(r.rest) }
+
+// did counts work, and asks for pressed after much of it: one hit can have as many values as there are hits.
+func (r *runner) did(n int) error {
+	if r.work += n; r.work < lookEvery {
+		return nil
+	}
+	r.work = 0
+	return r.pressed()
+}
+
+func ended(ctx context.Context) error {
+	err := ctx.Err()
 	if err == nil {
 		return nil
 	}
-	if cause := context.Cause(r.whole); !errors.Is(cause, err) {
+	if cause := context.Cause(ctx); !errors.Is(cause, err) {
 		return fmt.Errorf("search: %w: %w", err, cause)
 	}
 	return fmt.Errorf("search: %w", err)
@@ -307,10 +330,20 @@ func (r *runner) run(p *part, filters []*part, k int) ([]hit, uint64, error) {
 	}
 	if p.kind == kindBoost && p.of.whole() {
 		hits, total, err := r.run(p.of, filters, k)
+		boost := func(h *hit) {
+			for j := range h.rows {
+				h.rows[j].Score = float32(p.factor * h.rows[j].Score)
+			}
+		}
 		for i := range hits {
 			hits[i].score = float32(p.factor * hits[i].score)
-			for j := range hits[i].rows {
-				hits[i].rows[j].Score = float32(p.factor * hits[i].rows[j].Score)
+			boost(&hits[i])
+		}
+		if of := r.late; of != nil {
+			r.late = func(h *hit) error {
+				err := of(h)
+				boost(h)
+				return err
 			}
 		}
 		slices.SortStableFunc(hits, order)
@@ -347,6 +380,9 @@ func (r *runner) eachNominates(p *part, filters []*part, k int) ([]hit, uint64, 
 	}
 	at := map[place]int{}
 	var sums []sum
+	wait := r.wait
+	r.wait = false // which clause gave a row is known here only
+	defer func() { r.wait = wait }()
 	for _, s := range r.someShould(p) {
 		hits, _, err := r.run(&part{kind: kindBool, must: p.must, should: []*part{s}, not: p.not}, filters, k)
 		if err != nil {
@@ -363,13 +399,24 @@ func (r *runner) eachNominates(p *part, filters []*part, k int) ([]hit, uint64, 
 				sums = append(sums, sum{hit: hit{leaf: h.leaf, doc: h.doc}})
 			}
 			sums[i].score += h.score
-			sums[i].rows = add(sums[i].rows, s.field, h.rows...)
+			if err := r.hold(rowBytes * len(h.rows)); err != nil {
+				return nil, 0, err
+			}
+			sums[i].rows = appendRows(sums[i].rows, s.field, h.rows)
 		}
 	}
 	hits := make([]hit, len(sums))
+	x := newRows(r)
 	for i := range sums {
 		hits[i] = sums[i].hit
-		hits[i].rows = byOrdinal(sums[i].rows)
+		list, err := x.sum(sums[i].rows)
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(list) > 0 {
+			hits[i].rows = passagesOf(list)
+		}
+		sums[i].rows = nil
 	}
 	slices.SortFunc(hits, order)
 	return hits[:min(k, len(hits))], uint64(len(hits)), nil
@@ -391,7 +438,7 @@ func (r *runner) nominate(n nomination, k int) ([]hit, error) {
 	if n.rank.near != nil {
 		return r.nearPassages(n.rank, accept, k)
 	}
-	top, err := r.scorer(n.rank).Top(r.ctx, r.ix.Leaves, accept, k, nil)
+	top, err := r.scorer(n.rank).Top(r.ctx, r.ix.Leaves, accept, k, r.holdPassages)
 	if err = r.inBudget(err); err != nil {
 		return nil, err
 	}
@@ -453,12 +500,35 @@ func (r *runner) nearest(p *part, k int) ([]hit, error) {
 	hits := make([]hit, len(res.Hits))
 	for i, h := range res.Hits {
 		hits[i] = hit{leaf: h.Leaf, doc: h.Doc, score: h.Score}
-		if hits[i].rows, err = r.values(p, h.Leaf, h.Doc); err != nil {
-			return nil, err
-		}
 	}
 	slices.SortFunc(hits, order)
-	return hits, nil
+	return hits, r.fill(hits, func(h *hit) error { return r.valuesOf(p, h) })
+}
+
+// valuesOf makes the rows of a hit of the vectors of its document.
+func (r *runner) valuesOf(p *part, h *hit) error {
+	err := r.pressed()
+	if err == nil {
+		h.rows, err = r.values(p, h.leaf, h.doc)
+	}
+	if err == nil {
+		err = r.hold(passageBytes * len(h.rows))
+	}
+	return err
+}
+
+// fill computes the rows of hits, or leaves that for those that they are wanted of. Where the time is over meanwhile the others have none.
+func (r *runner) fill(hits []hit, rows func(h *hit) error) error {
+	if r.wait {
+		r.late = rows
+		return nil
+	}
+	for i := range hits {
+		if err := rows(&hits[i]); err != nil {
+			return r.inBudget(err)
+		}
+	}
+	return nil
 }
 
 // listKey names a list of the documents nearest to a vector.
@@ -474,7 +544,9 @@ func (r *runner) nearestList(p *part, k int) (exec.Given, error) {
 	if ok {
 		return g, nil
 	}
-	hits, err := r.nearest(p, k)
+	of := *r
+	of.wait, of.late = true, nil // a list has no rows
+	hits, err := of.nearest(p, k)
 	if err != nil {
 		return nil, err
 	}
@@ -571,7 +643,7 @@ func (r *runner) search(p *part, filters []*part, k int) ([]hit, uint64, error) 
 		hits[i] = hit{leaf: h.Leaf, doc: h.Doc, score: h.Score}
 	}
 	if p.near != nil {
-		if err := r.addNear(p, hits); err != nil {
+		if hits, err = r.addNear(p, hits); err != nil {
 			return nil, 0, err
 		}
 		slices.SortStableFunc(hits, order)
@@ -579,10 +651,12 @@ func (r *runner) search(p *part, filters []*part, k int) ([]hit, uint64, error) 
 	}
 	rows := newRows(r)
 	rows.k = k
-	for i := range hits {
-		if hits[i].rows, err = rows.of(p, hits[i].leaf, hits[i].doc); err != nil {
-			return nil, 0, err
-		}
+	err = r.fill(hits, func(h *hit) (err error) {
+		h.rows, err = rows.of(p, h.leaf, h.doc)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
 	}
 	total := res.Total
 	switch {

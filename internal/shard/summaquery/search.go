@@ -26,10 +26,14 @@ func Search(ctx context.Context, ix *Index, req *summapb.SearchRequest, w summa.
 		return nil, err
 	}
 	s.r = newRunner(ctx, ix, req.GetTextStats())
+	s.r.room = &room{most: limits.WithDefaults().MaxSearchHeldBytes, tell: ix.Hold}
 	if ms := req.GetTimeBudgetMs(); ms > 0 && fused == nil {
-		scoring, cancel := context.WithTimeout(ctx, time.Duration(min(ms, math.MaxInt32))*time.Millisecond)
+		budget := time.Duration(min(ms, math.MaxInt32)) * time.Millisecond
+		rest, cancel := context.WithTimeout(ctx, budget+budget/restShare)
 		defer cancel()
-		s.r.ctx, s.r.budget = scoring, true
+		scoring, cancel := context.WithTimeout(rest, budget)
+		defer cancel()
+		s.r.ctx, s.r.rest, s.r.budget = scoring, rest, true
 	}
 	if fused != nil {
 		err = s.fusion(c, fused)
@@ -57,6 +61,9 @@ func Search(ctx context.Context, ix *Index, req *summapb.SearchRequest, w summa.
 	return s.out, nil
 }
 
+// restShare is which part of a time budget there is besides, when it is spent, for what is computed of the documents that were found.
+const restShare = 4
+
 // search is the state of one search.
 type search struct {
 	ix     *Index
@@ -79,6 +86,7 @@ func (s *search) one(c *compiler) error {
 	if err := s.r.prepare(p); err != nil {
 		return err
 	}
+	s.r.wait = !s.req.GetTracing() // a trace has the rows of all that were found, the reply those of a page
 	hits, total, err := s.r.run(p, nil, s.w.Candidates)
 	if err != nil {
 		return err
@@ -92,6 +100,7 @@ func (s *search) one(c *compiler) error {
 	if err != nil {
 		return err
 	}
+	s.out.Truncated = s.r.truncated
 	if s.req.GetTracing() {
 		list, err := candidatesOf(s.ix, s.room, found)
 		if err != nil {
@@ -233,8 +242,14 @@ func (s *search) page(hits []hit) ([]hit, error) {
 	s.loading = time.Now()
 	hits = hits[min(s.w.Offset, len(hits)):]
 	hits = hits[:min(s.w.Limit, len(hits))]
+	if late := s.r.late; late != nil {
+		s.r.wait = false
+		if err := s.r.fill(hits, late); err != nil {
+			return nil, err
+		}
+	}
 	var err error
-	s.out.Hits, err = load(s.ix, hits, s.req.GetFieldsToLoad(), s.room)
+	s.out.Hits, err = s.r.load(hits, s.req.GetFieldsToLoad(), s.room)
 	return hits, err
 }
 
@@ -325,6 +340,12 @@ func (c *compiler) reranker(q *summapb.Reranker) (*reranker, error) {
 
 // rerank orders candidates by a second stage. Those without a vector fall away.
 func (r *runner) rerank(s *reranker, hits []hit) ([]hit, error) {
+	r.late = func(h *hit) error {
+		h.rows = nil
+		err := r.valuesOf(s.part, h)
+		slices.SortStableFunc(h.rows, func(a, b score.Passage) int { return cmp.Compare(b.Score, a.Score) })
+		return err
+	}
 	type ranked struct {
 		hit
 		first int
@@ -343,9 +364,7 @@ func (r *runner) rerank(s *reranker, hits []hit) ([]hit, error) {
 		for _, row := range rows {
 			sims = append(sims, row.Score)
 		}
-		h.score = s.part.vector.Combiner.Combine(sims)
-		slices.SortStableFunc(rows, func(a, b score.Passage) int { return cmp.Compare(b.Score, a.Score) })
-		h.rows = rows
+		h.score, h.rows = s.part.vector.Combiner.Combine(sims), nil
 		list = append(list, ranked{h, i + 1})
 	}
 	slices.SortStableFunc(list, func(a, b ranked) int { return order(a.hit, b.hit) })
@@ -363,7 +382,8 @@ func (r *runner) rerank(s *reranker, hits []hit) ([]hit, error) {
 }
 
 // load makes the hits of a reply.
-func load(ix *Index, hits []hit, names []string, room *summa.Room) ([]*summapb.SearchHit, error) {
+func (r *runner) load(hits []hit, names []string, room *summa.Room) ([]*summapb.SearchHit, error) {
+	ix := r.ix
 	fields := summa.SelectFields(ix.Schema, names)
 	if err := room.Take(summa.HitCost*len(hits) + rowsCost(hits)); err != nil {
 		return nil, err
@@ -373,7 +393,10 @@ func load(ix *Index, hits []hit, names []string, room *summa.Room) ([]*summapb.S
 	for i, h := range hits {
 		sh := &summapb.SearchHit{Address: address(ix, h), Score: h.score, OrdinalScores: ordinals(h.rows)}
 		if !fields.Nothing() {
-			var err error
+			err := r.left()
+			if err != nil {
+				return nil, err
+			}
 			if src, err = ix.Leaves[h.leaf].Source(h.doc, src[:0]); err != nil {
 				return nil, err
 			}
