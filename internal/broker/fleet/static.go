@@ -89,14 +89,11 @@ func parseNode(text string) (Node, error) {
 	if p, err := strconv.ParseUint(port, 10, 16); err != nil || p == 0 {
 		return Node{}, fmt.Errorf("addr '%s' has no port of 1 to 65535", n.Address)
 	}
-	switch values["role"] {
-	case "":
-	case "master":
-		n.Role = route.Master
-	case "follower":
-		n.Role = route.Follower
-	default:
-		return Node{}, fmt.Errorf("role '%s' is neither master nor follower", values["role"])
+	if role := values["role"]; role != "" {
+		var ok bool
+		if n.Role, ok = route.ParseRole(role); !ok {
+			return Node{}, fmt.Errorf("role '%s' is neither master nor follower", role)
+		}
 	}
 	return n, nil
 }

@@ -18,6 +18,17 @@ const (
 	Follower
 )
 
+// ParseRole reads a label. false: it is not that of a role, which makes the node unlabelled.
+func ParseRole(label string) (Role, bool) {
+	switch label {
+	case "master":
+		return Master, true
+	case "follower":
+		return Follower, true
+	}
+	return Unlabeled, false
+}
+
 // String returns the name that admin calls give the role.
 func (r Role) String() string { return [...]string{"unlabeled", "master", "follower"}[r] }
 
