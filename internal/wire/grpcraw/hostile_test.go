@@ -398,15 +398,18 @@ func TestCloseEndsEverything(t *testing.T) {
 			}
 		})
 	}
-	late := time.After(10 * time.Second)
+	late := time.NewTimer(10 * time.Second)
+	defer late.Stop()
+	every := time.NewTicker(time.Millisecond)
+	defer every.Stop()
 	for {
 		if _, calls := n.Counts(); calls == 10 {
 			break
 		}
 		select {
-		case <-late:
+		case <-late.C:
 			t.Fatal("the calls do not begin")
-		case <-time.After(time.Millisecond):
+		case <-every.C:
 		}
 	}
 	n.Close()
