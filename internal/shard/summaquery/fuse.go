@@ -220,6 +220,9 @@ func (f *fusion) diagnose(hits []hit, out []*summapb.SearchHit, scored bool, roo
 		if d == nil {
 			continue
 		}
+		if !finiteScore(d.Score) {
+			return errNotFinite()
+		}
 		if err := room.Take(summa.ContributionCost * (1 + len(d.Votes))); err != nil {
 			return err
 		}

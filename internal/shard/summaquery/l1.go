@@ -278,7 +278,9 @@ func (f *fusion) backfill(cands []candidate, i int) error {
 				}
 				row.cells[i].present = true
 				if len(got) > 0 && got[0].Ordinal == row.ordinal {
-					row.cells[i].value = got[0].Score
+					if row.cells[i].value = got[0].Score; !finiteScore(got[0].Score) {
+						return errNotFinite()
+					}
 				}
 			}
 			f.r.release(passageBytes * made)
@@ -296,7 +298,11 @@ func (f *fusion) backfill(cands []candidate, i int) error {
 		return err
 	}
 	for _, n := range want {
-		cands[n].document[i] = cell{scores[cands[n].place], true}
+		s := scores[cands[n].place]
+		if !finiteScore(s) {
+			return errNotFinite()
+		}
+		cands[n].document[i] = cell{s, true}
 	}
 	return nil
 }
@@ -424,6 +430,9 @@ func (f *fusion) scoresOf(p *part, cands []candidate, want []int) (map[place]flo
 	for _, n := range want { // candidates stand by place
 		c := &cands[n]
 		only[c.leaf].Docs, only[c.leaf].Scores = append(only[c.leaf].Docs, c.doc), append(only[c.leaf].Scores, 1)
+	}
+	if err := f.r.checkReach(p, 0); err != nil {
+		return nil, err
 	}
 	given := []exec.Given{only}
 	node, err := f.r.node(p, &given, 0)

@@ -323,8 +323,19 @@ func (p *part) whole() bool {
 	return p.kind == kindPassages && p.match || p.kind == kindVector || p.near != nil || p.kind == kindBoost && p.of.whole()
 }
 
-// run finds the best k documents of a part among those that all filters find, and how many match.
+// run finds the best k documents of a part among those that all filters find, and how many match. All scores are finite.
 func (r *runner) run(p *part, filters []*part, k int) ([]hit, uint64, error) {
+	hits, total, err := r.runPart(p, filters, k)
+	if err == nil {
+		err = finiteHits(hits)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return hits, total, nil
+}
+
+func (r *runner) runPart(p *part, filters []*part, k int) ([]hit, uint64, error) {
 	if p.kind == kindNothing || p.kind == kindStops {
 		return nil, 0, nil
 	}
@@ -550,6 +561,9 @@ func (r *runner) nearestList(p *part, k int) (exec.Given, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := finiteHits(hits); err != nil {
+		return nil, err
+	}
 	g = listOf(hits, len(r.ix.Leaves))
 	r.lists[listKey{p, k}] = g
 	return g, nil
@@ -611,6 +625,9 @@ func (r *runner) values(p *part, leaf int, doc uint32) ([]score.Passage, error) 
 
 // search runs a part with every match, and the filters.
 func (r *runner) search(p *part, filters []*part, k int) ([]hit, uint64, error) {
+	if err := r.checkReach(p, k); err != nil {
+		return nil, 0, err
+	}
 	var given []exec.Given
 	n, err := r.node(p, &given, k)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
+	"github.com/weft-search/weft/internal/score/formula"
 	"github.com/weft-search/weft/internal/shard/knn"
 	"github.com/weft-search/weft/internal/summa"
 )
@@ -142,6 +143,9 @@ func (s *search) fusion(c *compiler, q *summapb.FusionQuery) error {
 			if hits, err = f.rank(l1, s.w.Formula, list, exported); err != nil {
 				return err
 			}
+			if finiteHits(hits) != nil { // of the combiner: the formula looks for itself
+				return l1Fault(&formula.NonFiniteError{})
+			}
 		} else {
 			s.out.RankingMethod = methodExport
 			if s.w.Limit < len(list) {
@@ -166,7 +170,10 @@ func (s *search) fusion(c *compiler, q *summapb.FusionQuery) error {
 			return err
 		}
 	default:
-		if hits, err = f.ranked(); err != nil {
+		if hits, err = f.ranked(); err == nil {
+			err = finiteHits(hits)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -233,6 +240,9 @@ func (s *search) rerank(hits []hit) ([]hit, error) {
 		return hits, nil
 	}
 	hits, err := s.r.rerank(s.second, hits)
+	if err == nil {
+		err = finiteHits(hits)
+	}
 	s.reranked = time.Now()
 	return hits, err
 }
@@ -248,7 +258,10 @@ func (s *search) page(hits []hit) ([]hit, error) {
 			return nil, err
 		}
 	}
-	var err error
+	err := finiteHits(hits)
+	if err != nil {
+		return nil, err
+	}
 	s.out.Hits, err = s.r.load(hits, s.req.GetFieldsToLoad(), s.room)
 	return hits, err
 }
