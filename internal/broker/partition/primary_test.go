@@ -75,7 +75,7 @@ func TestPrimaryFieldsOfPrintedSchemas(t *testing.T) {
 func TestPrimaryFieldsOfRecordedSchemas(t *testing.T) {
 	found := map[string]int{}
 	dir := corpus.Dir(t, "summa-golden")
-	for _, file := range summagolden.Files {
+	for _, file := range []string{"node", "cluster", "broker-plain"} {
 		cases, err := summagolden.Load(dir, file)
 		if err != nil {
 			t.Fatal(err)

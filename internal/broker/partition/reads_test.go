@@ -1,6 +1,7 @@
 package partition_test
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strings"
@@ -187,8 +188,7 @@ func TestReadsWithPartitionsThatFailOrAreLate(t *testing.T) {
 	}
 }
 
-// The text of a straggler shows when nobody else is left: who answered first is lost in the second round.
-func TestStragglersAreToldApart(t *testing.T) {
+func TestStatisticsGoOnWithoutStragglers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := callerFunc(func(ctx context.Context, part int, method string, _ []byte) ([]byte, error) {
 			if part == 1 {
@@ -400,5 +400,41 @@ func TestGarbageFromAPartitionIsToldByItsShard(t *testing.T) {
 		if st := status.Convert(err); st.Code() != codes.Internal || !strings.Contains(st.Message(), "index 'i' partition on shard 'a': failed to decode Protobuf message") {
 			t.Errorf("%s: %v", method, err)
 		}
+	}
+}
+
+// A reply of a few bytes for each part would take many times as much memory when it is decoded; it is refused before.
+func TestRepliesThatGrowInMemoryAreRefused(t *testing.T) {
+	terms := field(1, field(2, bytes.Repeat(field(4, nil), 1<<20)))
+	_, err := partition.GetTextStats(t.Context(), shards(2), replies(terms, nil), partition.Reads{Partial: true}, nil)
+	if st := status.Convert(err); st.Code() != codes.ResourceExhausted || !strings.HasPrefix(st.Message(), "index 'i' partition on shard 'a': the message takes more than") {
+		t.Error(err)
+	}
+}
+
+// TestOddMessagesCostNoMoreThanReading: messages in a great many pieces, which would take hours if each piece copied those before it.
+func TestOddMessagesCostNoMoreThanReading(t *testing.T) {
+	const pieces = 1 << 18
+	term := field(1, field(1, []byte("f")))
+	s, err := partition.ShapeOf(bytes.Repeat(field(2, term), pieces)) // of a query
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := callerFunc(func(_ context.Context, _ int, method string, _ []byte) ([]byte, error) {
+		if method == summapb.SearchService_GetTextStats_FullMethodName {
+			return field(1, nil), nil
+		}
+		return nil, nil
+	})
+	if _, err := partition.Search(t.Context(), shards(1), node, partition.Reads{}, s); err != nil {
+		t.Error(err)
+	}
+	ix := shards(1)
+	ix.Locate = func([]byte) int { return 0 }
+	entry := slices.Concat(field(1, []byte("id")), bytes.Repeat(field(2, field(1, []byte("k"))), pieces)) // of a value
+	reply := field(2, bytes.Repeat([]byte{0x12, 1, 'e', 0x08, 0}, pieces))                                // of an error
+	got, err := partition.UpsertDocuments(t.Context(), ix, replies(reply), knowing(t, "id", "i"), field(2, field(1, entry)))
+	if m := unmarshal[summapb.DocumentMutationResponse](t, got); err != nil || len(m.Errors) != 1 {
+		t.Error(err)
 	}
 }

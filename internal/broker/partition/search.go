@@ -141,7 +141,7 @@ func (s *Shape) request(window int, stats []byte) []byte {
 		if err != nil {
 			break // ShapeOf has read it
 		}
-		if b = rest; f.num != 3 && f.num != 4 {
+		if b = rest; !f.is(3, protowire.VarintType) && !f.is(4, protowire.VarintType) {
 			out = append(out, f.raw...)
 		}
 	}

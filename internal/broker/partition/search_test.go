@@ -50,7 +50,7 @@ func replies(all ...[]byte) callerFunc {
 // TestSearchesMergeAsSortingDoes holds the merge against a stable sort of all hits, whatever order nodes give them in.
 func TestSearchesMergeAsSortingDoes(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 2))
-	for round := range 2000 {
+	for round := range 600 {
 		ix := shards(1 + r.IntN(6))
 		offset, limit := r.IntN(12)*r.IntN(2), r.IntN(12)
 		window := offset + cmp.Or(limit, 10)
@@ -433,7 +433,7 @@ func checkRounds(t testing.TB, wire []byte) {
 
 func TestStatisticsAreAskedOfTheLeavesThatHaveThem(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 3))
-	for range 3000 {
+	for range 1500 {
 		req := &summapb.SearchRequest{IndexName: "i", Query: randomQuery(r, 4), Limit: uint32(r.IntN(20)), Offset: uint32(r.IntN(2) * r.IntN(20)), FieldsToLoad: []string{"a"}, CandidateLimit: 40}
 		if r.IntN(4) == 0 {
 			req.TextStats = &summapb.TextStats{}

@@ -29,6 +29,7 @@ type Stream struct {
 
 	index     string
 	batch     []byte
+	before    int // bytes of the run before, which tell what the next may need
 	documents int
 	bytes     int
 	good      uint32
@@ -58,7 +59,7 @@ func (s *Stream) Add(ctx context.Context, msg []byte) error {
 	}
 	if s.documents == 0 {
 		s.index = index
-		s.batch = appendBytes(s.batch[:0], 1, []byte(index))
+		s.batch = appendBytes(make([]byte, 0, min(s.before, runBytes)), 1, []byte(index))
 	}
 	s.batch = protowire.AppendTag(s.batch, 2, protowire.BytesType)
 	s.batch = protowire.AppendVarint(s.batch, uint64(size))
@@ -96,7 +97,7 @@ func (s *Stream) flush(ctx context.Context) error {
 		return status.Error(codes.DeadlineExceeded, "client deadline exhausted mid-stream")
 	}
 	batch, index := s.batch, s.index
-	s.batch, s.documents, s.bytes = nil, 0, 0 // Send may keep it for as long as it runs, and a call that is cut short for longer
+	s.batch, s.before, s.documents, s.bytes = nil, len(batch), 0, 0 // a call that is cut short may still look at it
 	reply, err := s.Send(ctx, index, batch)
 	if err != nil {
 		return err

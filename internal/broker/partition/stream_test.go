@@ -23,7 +23,7 @@ import (
 func TestStreamsAreRegrouped(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	sizes := []int{0, 10, 1000, 1 << 20, 2 << 20, 4<<20 - 40, 4 << 20, 5 << 20}
-	for round := range 40 {
+	for round := range 12 {
 		type run struct {
 			index string
 			docs  []string
@@ -33,12 +33,12 @@ func TestStreamsAreRegrouped(t *testing.T) {
 		open, bytes := false, 0
 		switches := 1 + r.IntN(400)
 		index := "a"
-		for i := range 1 + r.IntN(1500) {
+		for i := range 1 + r.IntN(1200) {
 			if r.IntN(switches) == 0 {
 				index = string(rune('a' + r.IntN(3)))
 			}
 			size := sizes[r.IntN(3)]
-			if round%4 == 0 && i < 20 {
+			if round%4 == 0 && i < 10 {
 				size = sizes[r.IntN(len(sizes))]
 			}
 			doc := textDocument("id", fmt.Sprint(i), "t", strings.Repeat("x", size))

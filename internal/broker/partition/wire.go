@@ -7,6 +7,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weft-search/weft/internal/wire/protoweight"
 )
 
 // errWire refuses bytes that are no message.
@@ -95,8 +97,14 @@ func (j *joined) add(v []byte) {
 	}
 }
 
-// decode reads a small message.
+// maxDecoded bounds what a reply may take in memory where it is decoded: statistics, infos, counts. Nodes that mean well need little of it.
+const maxDecoded = 64 << 20
+
+// decode reads a message that should be small.
 func decode(b []byte, m proto.Message) error {
+	if protoweight.Of(b, m.ProtoReflect().Descriptor(), maxNesting, maxDecoded) > maxDecoded {
+		return status.Errorf(codes.ResourceExhausted, "the message takes more than %d bytes in memory", maxDecoded)
+	}
 	if err := proto.Unmarshal(b, m); err != nil {
 		return errWire
 	}
