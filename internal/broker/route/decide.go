@@ -96,7 +96,7 @@ func (v *View) Write(index string) (Route, error) {
 			return Route{}, refuse(codes.FailedPrecondition,
 				"index '%s' exists on %d shards with no placement rule pinning the writable one; add --placement", clip(index), home.shards)
 		}
-		t, err := v.masterFor(index, v.shards[v.shardOf[home.copies[0]]].name)
+		t, err := v.masterFor(index, &v.shards[v.shardOf[home.copies[0]]])
 		return Route{Target: t}, err
 	}
 	r, err := v.readParts(index, home, 0, false)
@@ -104,47 +104,53 @@ func (v *View) Write(index string) (Route, error) {
 		return Route{}, err
 	}
 	for i, t := range r.Parts {
-		if r.Parts[i], err = v.masterFor(index, t.Shard); err != nil {
+		if r.Parts[i], err = v.masterFor(index, v.shard(t.Shard)); err != nil {
 			return Route{}, err
 		}
 	}
 	return r, nil
 }
 
-func (v *View) masterFor(index, shard string) (Target, error) {
-	m, err := v.Master(shard)
+func (v *View) masterFor(index string, s *shard) (Target, error) {
+	m, err := v.master(s)
 	if err != nil {
 		return Target{}, err
 	}
 	if !m.Routable() {
-		return Target{}, refuse(codes.Unavailable, "index '%s': shard '%s' master '%s' is unavailable", clip(index), shard, m.ID)
+		return Target{}, refuse(codes.Unavailable, "index '%s': shard '%s' master '%s' is unavailable", clip(index), s.name, m.ID)
 	}
-	return Target{Shard: shard, Node: m}, nil
+	return Target{Shard: s.name, Node: m}, nil
 }
 
 // Master returns the node of a shard that is written to, routable or not ("Topology and health": master of a shard). All known nodes
 // count as members.
-func (v *View) Master(shard string) (*Node, error) {
-	members := v.members(shard)
-	var master *Node
-	labelled := 0
+func (v *View) Master(name string) (*Node, error) {
+	s := v.shard(name)
+	if s == nil {
+		return nil, refuse(codes.FailedPrecondition, "unknown shard '%s'", name)
+	}
+	return v.master(s)
+}
+
+func (v *View) master(s *shard) (*Node, error) {
+	members := v.nodes[s.from:s.end]
+	var labelled *Node
+	masters := 0
 	for _, n := range members {
 		if n.Role == Master {
-			master = n
-			labelled++
+			labelled = n
+			masters++
 		}
 	}
 	switch {
-	case labelled == 1:
-		return master, nil
-	case labelled > 1:
-		return nil, refuse(codes.FailedPrecondition, "shard '%s' has %d masters; writes refused until exactly one remains", shard, labelled)
-	case len(members) == 0:
-		return nil, refuse(codes.FailedPrecondition, "unknown shard '%s'", shard)
+	case masters == 1:
+		return labelled, nil
+	case masters > 1:
+		return nil, refuse(codes.FailedPrecondition, "shard '%s' has %d masters; writes refused until exactly one remains", s.name, masters)
 	case len(members) > 1:
-		return nil, refuse(codes.FailedPrecondition, "shard '%s' has no master among %d members; label exactly one pod with role=master", shard, len(members))
+		return nil, refuse(codes.FailedPrecondition, "shard '%s' has no master among %d members; label exactly one pod with role=master", s.name, len(members))
 	case members[0].Role == Follower:
-		return nil, refuse(codes.FailedPrecondition, "shard '%s' has no master: its only member is labeled follower", shard)
+		return nil, refuse(codes.FailedPrecondition, "shard '%s' has no master: its only member is labeled follower", s.name)
 	}
 	return members[0], nil
 }
@@ -172,14 +178,14 @@ func (v *View) Create(index string) ([]Target, error) {
 		if best != nil && s.indexes >= best.indexes {
 			continue
 		}
-		if m, err := v.Master(s.name); err == nil && m.Routable() {
+		if m, err := v.master(s); err == nil && m.Routable() {
 			best = s
 		}
 	}
 	if best == nil {
 		best = reserve
 	}
-	t, err := v.masterToCreate(best.name)
+	t, err := v.masterToCreate(best)
 	if err != nil {
 		return nil, err
 	}
@@ -193,10 +199,11 @@ func (v *View) createRuled(index string, rule *Rule) ([]Target, error) {
 	}
 	out := make([]Target, 0, len(rule.Parts))
 	for _, p := range rule.Parts {
-		if len(v.members(p.Shard)) == 0 {
+		s := v.shard(p.Shard)
+		if s == nil {
 			return nil, refuse(codes.FailedPrecondition, "placement rule for '%s' %s shard '%s' but no backend carries that shard id", clip(index), verb, p.Shard)
 		}
-		t, err := v.masterToCreate(p.Shard)
+		t, err := v.masterToCreate(s)
 		if err != nil {
 			return nil, err
 		}
@@ -205,15 +212,15 @@ func (v *View) createRuled(index string, rule *Rule) ([]Target, error) {
 	return out, nil
 }
 
-func (v *View) masterToCreate(shard string) (Target, error) {
-	m, err := v.Master(shard)
+func (v *View) masterToCreate(s *shard) (Target, error) {
+	m, err := v.master(s)
 	if err != nil {
 		return Target{}, err
 	}
 	if !m.Routable() {
-		return Target{}, refuse(codes.Unavailable, "shard '%s' master '%s' is unavailable", shard, m.ID)
+		return Target{}, refuse(codes.Unavailable, "shard '%s' master '%s' is unavailable", s.name, m.ID)
 	}
-	return Target{Shard: shard, Node: m}, nil
+	return Target{Shard: s.name, Node: m}, nil
 }
 
 // Indexes returns the names of all indexes that a routable node has, sorted ("Topology and health": ListIndexes). The slice may be the
@@ -282,7 +289,7 @@ func (v *View) find(index string) (home, error) {
 			n++
 		}
 		if good {
-			pinned := v.shards[on].name == pin
+			pinned := pin != "" && v.shards[on].name == pin
 			if h.shards == 0 || pinned {
 				h.copies, h.pinned = rest[:n], pinned
 			}
@@ -328,22 +335,22 @@ func (v *View) choose(copies []uint32, turn uint64) Target {
 
 // copiesOn returns those of rising positions that are on a shard.
 func (v *View) copiesOn(positions []uint32, name string) []uint32 {
-	at, ok := v.byShard[name]
-	if !ok {
+	s := v.shard(name)
+	if s == nil {
 		return nil
 	}
-	from, _ := slices.BinarySearch(positions, v.shards[at].from)
-	end, _ := slices.BinarySearch(positions, v.shards[at].end)
+	from, _ := slices.BinarySearch(positions, s.from)
+	end, _ := slices.BinarySearch(positions, s.end)
 	return positions[from:end]
 }
 
-// members returns the nodes of a shard, by id.
-func (v *View) members(name string) []*Node {
+// shard returns a shard by its name; nil where no node is in it.
+func (v *View) shard(name string) *shard {
 	at, ok := v.byShard[name]
 	if !ok {
 		return nil
 	}
-	return v.nodes[v.shards[at].from:v.shards[at].end]
+	return &v.shards[at]
 }
 
 func (v *View) routable(at uint32) bool { return v.use[at] != unusable }

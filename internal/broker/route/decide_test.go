@@ -438,7 +438,7 @@ func TestRoutesAreThoseOfTheReference(t *testing.T) {
 		routed++
 		for _, id := range asked(c) { // which replica depends on the turn
 			if !slices.ContainsFunc(append(r.Parts, r.Target), func(t Target) bool {
-				return slices.ContainsFunc(v.members(t.Shard), func(n *Node) bool { return n.ID == id })
+				return slices.ContainsFunc(v.nodes, func(n *Node) bool { return n.ID == id && n.Shard == t.Shard })
 			}) {
 				t.Errorf("%s: the reference asks %s, whose shard is not in %s", c.Name, id, said(r, nil))
 			}
