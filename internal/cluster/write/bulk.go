@@ -552,7 +552,7 @@ func (l *load) deliver(ctx context.Context, c *chunk) {
 		var left []*chunk
 		var refused *staleError
 		for _, part := range c.split(st) {
-			err := l.send(ctx, st, part, try > 0)
+			err := l.send(ctx, st, part)
 			if again, ok := errors.AsType[*staleError](err); ok {
 				refused = again
 				part.maybe = part.maybe || again.applied
@@ -654,7 +654,7 @@ func (l *load) keyOf(st *members.State, c *chunk) string {
 }
 
 // send writes a chunk whose documents belong to the same groups, and accounts for it. Its error is a *staleError: nothing was accounted.
-func (l *load) send(ctx context.Context, st *members.State, c *chunk, again bool) error {
+func (l *load) send(ctx context.Context, st *members.State, c *chunk) error {
 	if err := l.claimed(ctx, st, c.ty); err != nil {
 		if refused, ok := errors.AsType[*staleError](err); ok {
 			return &staleError{cause: refused.cause} // of the documents nothing is in
@@ -717,7 +717,8 @@ func (l *load) send(ctx context.Context, st *members.State, c *chunk, again bool
 	defer l.mu.Unlock()
 	l.touchLocked(groups, &a)
 	l.sent++
-	if !again && !slices.ContainsFunc(in, func(g got[leaf.BulkReply]) bool { return !g.reply.Repeated }) {
+	// What an earlier try has put in is no repetition.
+	if !c.maybe && !slices.ContainsFunc(in, func(g got[leaf.BulkReply]) bool { return !g.reply.Repeated }) {
 		l.repeated++
 	}
 	l.snapshot = in[0].reply.Snapshot

@@ -359,3 +359,23 @@ func TestALoadThatIsSentAgainUndoesNothingWhereAMemberMissedIt(t *testing.T) {
 		})
 	}
 }
+
+// A load that is sent again when the shard map has just changed is a repetition as before: the try under the older map had no effect.
+func TestALoadIsKnownBehindAChangeOfTheMap(t *testing.T) {
+	c := newCluster(t, 2)
+	w, err := New(&frozen{c: c}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	body := numbered(0, 8)
+	if r, err := keyed(w, "k", body); err != nil || !r.OK || r.Repeated {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	next := c.State().Map.Clone()
+	next.Epoch++
+	c.setMap(next, c.all()...)
+	if r, err := keyed(w, "k", body); err != nil || !r.OK || !r.Repeated || r.Indexed != 8 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
