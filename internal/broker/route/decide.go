@@ -223,11 +223,14 @@ func (v *View) masterToCreate(s *shard) (Target, error) {
 	return Target{Shard: s.name, Node: m}, nil
 }
 
-// Indexes returns the names of all indexes that a routable node has, sorted ("Topology and health": ListIndexes). The slice may be the
-// view's own and is not to be changed.
+// Indexes returns the names of all indexes that a routable node has, sorted ("Topology and health": ListIndexes). The slice is
+// not to be changed. It is made once for all views that have the same.
 func (v *View) Indexes() []string {
 	if v.counts.Evicted+v.counts.Unready == 0 {
 		return v.names
+	}
+	if known := v.listed.Load(); known != nil {
+		return *known
 	}
 	var out []string
 	for i, number := range v.order {
@@ -236,6 +239,7 @@ func (v *View) Indexes() []string {
 			out = append(out, v.names[i])
 		}
 	}
+	v.listed.Store(&out) // others may do the same meanwhile
 	return out
 }
 

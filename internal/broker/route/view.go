@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -73,6 +74,7 @@ type View struct {
 	nodes     []*Node // by shard, then id
 	use       []use   // of nodes, at the same positions
 	counts    Counts
+	listed    *atomic.Pointer[[]string] // the answer of Indexes, once somebody asked; shared by views that have the same
 	*tables
 }
 
@@ -119,7 +121,7 @@ type entry struct {
 
 // New returns the view of a fleet. The view keeps the nodes, whose ids must differ; they may not be changed any more.
 func New(p *Placement, nodes []*Node) *View {
-	return (&View{placement: p, tables: &tables{}}).Next(nodes)
+	return (&View{placement: p, listed: &atomic.Pointer[[]string]{}, tables: &tables{}}).Next(nodes)
 }
 
 // Next returns the view of the fleet as it is now, under the same placement. It costs little where nodes only changed their health,
@@ -146,6 +148,10 @@ func (v *View) Next(nodes []*Node) *View {
 		default:
 			next.counts.Evicted++
 		}
+	}
+	next.listed = v.listed
+	if next.tables != v.tables || !slices.EqualFunc(v.use, next.use, func(a, b use) bool { return (a == unusable) == (b == unusable) }) {
+		next.listed = &atomic.Pointer[[]string]{}
 	}
 	return next
 }

@@ -329,6 +329,30 @@ func TestTablesAreTakenOverWhereOnlyStatesChange(t *testing.T) {
 	}
 }
 
+func TestTheListOfIndexesIsMadeOnceForViewsThatHaveTheSame(t *testing.T) {
+	a, b := node("a@0 x,y"), node("b@1 evicted z")
+	v := New(nil, []*Node{a, b})
+	if got := v.Indexes(); !slices.Equal(got, []string{"x", "y"}) {
+		t.Fatalf("indexes %q", got)
+	}
+	sick := *a
+	sick.Health = Suspect // which is still routable
+	next := v.Next([]*Node{&sick, b})
+	if n := testing.AllocsPerRun(10, func() { next.Indexes() }); n != 0 {
+		t.Errorf("the list is made again for a view that has the same")
+	}
+	well := *b
+	well.Health = Suspect
+	if got := next.Next([]*Node{&sick, &well}).Indexes(); !slices.Equal(got, []string{"x", "y", "z"}) {
+		t.Errorf("indexes %q after a node came back", got)
+	}
+	gone := *a
+	gone.Ready = false
+	if got := next.Next([]*Node{&gone, b}).Indexes(); len(got) != 0 {
+		t.Errorf("indexes %q after a node went", got)
+	}
+}
+
 func TestRoutingAllocatesNothing(t *testing.T) {
 	v := New(goldenPlacement(t), goldenFleet())
 	for _, index := range []string{"solo", "pinned", "dup", "repl"} {
