@@ -20,7 +20,7 @@
 //
 // New polls are begun while fewer than Options.Polls are younger than a quarter of a second; one that takes longer holds nobody up, and a
 // node has one at most. An answer has at most 100,000 names, which are valid index names; other names are passed over. Changes of discovery
-// are gathered for 50 ms, calls for a poll of everybody for 1 s. Making views takes at most a fifth of one core.
+// are gathered for 50 ms, calls for a poll of everybody for 1 s. Making views takes at most a fifth of one core, or comes twice a second.
 //
 // The goroutines of a Fleet belong to Run, which waits for them.
 package fleet

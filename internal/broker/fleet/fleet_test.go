@@ -629,6 +629,43 @@ func TestPollsAreBoundedInNumberAndSlowOnesHoldNobodyUp(t *testing.T) {
 	})
 }
 
+// Where views are much work, the loop makes fewer of them, and loses nothing.
+func TestViewsThatAreMuchWorkComeSeldom(t *testing.T) {
+	for _, c := range []struct {
+		work time.Duration
+		most int
+	}{
+		{0, 1000},
+		{10 * time.Millisecond, 21}, // 10 ms of work and 40 ms of rest, each second
+		{time.Second, 1},            // the rest is half a second
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld()
+			views := 0
+			f := w.run(t, Options{Published: func(*route.View) {
+				views++
+				<-time.After(c.work)
+			}})
+			const n = 200
+			var ids []string
+			for i := range n {
+				ids = append(ids, fmt.Sprint("n", i))
+				w.set(ids[i], scripted{indexes: []string{ids[i]}, takes: time.Duration(i) * 5 * time.Millisecond})
+			}
+			w.feed <- up(ids...)
+			synctest.Wait()
+			pass(time.Second)
+			if views > c.most {
+				t.Errorf("%d views in a second, where each takes %v", views, c.work)
+			}
+			pass(12 * time.Second)
+			if got := len(f.View().Indexes()); got != n {
+				t.Errorf("%d indexes, where each view takes %v", got, c.work)
+			}
+		})
+	}
+}
+
 // A thousand nodes of a hundred thousand indexes come and go, two thousand times a second: few views are made and few polls, and reads go
 // on. The fake clock stands still while anything runs, so what the test takes is work and nothing else.
 func TestStorm(t *testing.T) {

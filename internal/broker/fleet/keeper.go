@@ -30,7 +30,7 @@ const (
 	maxLines        = 32                     // of the log about one change of discovery
 	idle            = time.Hour
 
-	// After a view was made, the next is not made for this many times as long as it took, at most longestRest.
+	// After a view was made and taken by Published, the next is not made for this many times as long as that took, at most longestRest.
 	rest        = 4
 	longestRest = 500 * time.Millisecond
 )
@@ -464,11 +464,11 @@ func (k *keeper) publish(now time.Time) {
 		begin := time.Now()
 		v := k.View().Next(nodes)
 		k.view.Store(v)
-		end := time.Now()
-		k.publishAfter = end.Add(min(rest*end.Sub(begin), longestRest))
 		if k.o.Published != nil {
 			k.o.Published(v)
 		}
+		end := time.Now()
+		k.publishAfter = end.Add(min(rest*end.Sub(begin), longestRest))
 		if s := v.Serving(); s != k.serving {
 			k.serving = s
 			if k.o.Serving != nil {
