@@ -134,7 +134,7 @@ func TestReadsWithPartitionsThatFailOrAreLate(t *testing.T) {
 				ix := shards(3)
 				ix.Missing = c.missing
 				searched := make(chan int, 3)
-				node := callerFunc(func(ctx context.Context, part int, method string, _ []byte) ([]byte, error) {
+				node := callerFunc(func(ctx context.Context, part int, method string, req []byte) ([]byte, error) {
 					deadline, ok := ctx.Deadline()
 					if ok != (c.deadline > 0) {
 						t.Errorf("deadline %v, %v", deadline, ok)
@@ -146,6 +146,10 @@ func TestReadsWithPartitionsThatFailOrAreLate(t *testing.T) {
 						return proto.Marshal(&summapb.GetTextStatsResponse{Stats: &summapb.TextStats{}})
 					}
 					searched <- part
+					// Statistics of nothing are statistics: without them a node would take its own.
+					if m := unmarshal[summapb.SearchRequest](t, req); (m.TextStats != nil) != (c.stats != nil) {
+						t.Errorf("partition %d is given %v", part, m.TextStats)
+					}
 					if err := c.search[part].wait(ctx); err != nil {
 						return nil, err
 					}
@@ -307,6 +311,20 @@ func TestInfosAddUp(t *testing.T) {
 	if m := unmarshal[summapb.GetIndexInfoResponse](t, got); err != nil || !proto.Equal(m, want) {
 		t.Errorf("%v\n got %v\nwant %v", err, m, want)
 	}
+	full := &summapb.GetIndexInfoResponse{MemoryStats: &summapb.MemoryStats{
+		TotalBytes:     1,
+		IndexingBuffer: &summapb.IndexingBufferStats{TotalBytes: 2, PostingsBytes: 3, SparseVectorsBytes: 4, DenseVectorsBytes: 5, InternerBytes: 6, PositionIndexBytes: 7, PendingDocs: 8, UniqueTerms: 9},
+		SegmentReader:  &summapb.SegmentReaderStats{TotalBytes: 10, TermDictCacheBytes: 11, StoreCacheBytes: 12, SparseIndexBytes: 13, DenseIndexBytes: 14, NumSegmentsLoaded: 15},
+	}}
+	twice := &summapb.GetIndexInfoResponse{MemoryStats: &summapb.MemoryStats{
+		TotalBytes:     2,
+		IndexingBuffer: &summapb.IndexingBufferStats{TotalBytes: 4, PostingsBytes: 6, SparseVectorsBytes: 8, DenseVectorsBytes: 10, InternerBytes: 12, PositionIndexBytes: 14, PendingDocs: 16, UniqueTerms: 18},
+		SegmentReader:  &summapb.SegmentReaderStats{TotalBytes: 20, TermDictCacheBytes: 22, StoreCacheBytes: 24, SparseIndexBytes: 26, DenseIndexBytes: 28, NumSegmentsLoaded: 30},
+	}}
+	got, err = partition.GetIndexInfo(t.Context(), shards(2), replies(marshal(t, full), marshal(t, full)), partition.Reads{}, nil)
+	if m := unmarshal[summapb.GetIndexInfoResponse](t, got); err != nil || !proto.Equal(m, twice) {
+		t.Errorf("%v\n got %v\nwant %v", err, m, twice)
+	}
 	got, err = partition.GetIndexInfo(t.Context(), shards(2), replies(nil, marshal(t, b)), partition.Reads{}, nil)
 	if m := unmarshal[summapb.GetIndexInfoResponse](t, got); err != nil || m.NumDocs != 7 || m.MemoryStats.IndexingBuffer.PendingDocs != 4 {
 		t.Errorf("%v: %v", err, m)
@@ -435,6 +453,58 @@ func TestOddMessagesCostNoMoreThanReading(t *testing.T) {
 	reply := field(2, bytes.Repeat([]byte{0x12, 1, 'e', 0x08, 0}, pieces))                                // of an error
 	got, err := partition.UpsertDocuments(t.Context(), ix, replies(reply), knowing(t, "id", "i"), field(2, field(1, entry)))
 	if m := unmarshal[summapb.DocumentMutationResponse](t, got); err != nil || len(m.Errors) != 1 {
+		t.Error(err)
+	}
+}
+
+// TestRequestsThatAreCutOffAskNobody cuts requests within each of the messages that are read.
+func TestRequestsThatAreCutOffAskNobody(t *testing.T) {
+	nobody := callerFunc(func(context.Context, int, string, []byte) ([]byte, error) {
+		t.Error("a partition was asked")
+		return nil, nil
+	})
+	bad := []byte{0x0a, 5, 'x'} // a field that is longer than what there is
+	ix := shards(2)
+	ix.Locate = func([]byte) int { return 1 }
+	p := knowing(t, "id", "i")
+	value := func(v []byte) []byte { // in a request that writes
+		return field(2, field(1, slices.Concat(field(1, []byte("id")), field(2, v))))
+	}
+	for name, c := range map[string]struct {
+		method string
+		req    []byte
+	}{
+		"a batch":       {summapb.IndexService_BatchIndexDocuments_FullMethodName, bad},
+		"its document":  {summapb.IndexService_BatchIndexDocuments_FullMethodName, field(2, bad)},
+		"its entry":     {summapb.IndexService_BatchIndexDocuments_FullMethodName, field(2, field(1, bad))},
+		"its key":       {summapb.IndexService_BatchIndexDocuments_FullMethodName, value(bad)},
+		"an upsert":     {summapb.IndexService_UpsertDocuments_FullMethodName, bad},
+		"its value":     {summapb.IndexService_UpsertDocuments_FullMethodName, value(bad)},
+		"a deletion":    {summapb.IndexService_DeleteDocuments_FullMethodName, bad},
+		"a search":      {summapb.SearchService_Search_FullMethodName, bad},
+		"its query":     {summapb.SearchService_Search_FullMethodName, field(2, bad)},
+		"a boost":       {summapb.SearchService_Search_FullMethodName, field(2, field(3, bad))},
+		"in a boost":    {summapb.SearchService_Search_FullMethodName, field(2, field(3, field(1, bad)))},
+		"a Boolean":     {summapb.SearchService_Search_FullMethodName, field(2, field(2, bad))},
+		"in a Boolean":  {summapb.SearchService_Search_FullMethodName, field(2, field(2, field(3, bad)))},
+		"a fusion":      {summapb.SearchService_Search_FullMethodName, field(2, field(11, bad))},
+		"a filter":      {summapb.SearchService_Search_FullMethodName, field(2, slices.Concat(field(11, slices.Concat([]byte{0x10, 2}, field(6, bad)))))},
+		"a branch":      {summapb.SearchService_Search_FullMethodName, field(2, slices.Concat(field(11, slices.Concat([]byte{0x10, 2}, field(1, bad)))))},
+		"a branch's":    {summapb.SearchService_Search_FullMethodName, field(2, slices.Concat(field(11, slices.Concat([]byte{0x10, 2}, field(1, field(1, bad))))))},
+		"no tag at all": {summapb.IndexService_BatchIndexDocuments_FullMethodName, []byte{0x80}},
+	} {
+		if _, err := play(t.Context(), ix, nobody, p, partition.Reads{}, c.method, c.req); status.Code(err) != codes.Internal {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s := partition.Stream{Send: func(context.Context, string, []byte) ([]byte, error) { return bad, nil }}
+	if err := s.Add(t.Context(), bad); status.Code(err) != codes.Internal {
+		t.Error(err)
+	}
+	if err := s.Add(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Close(t.Context()); status.Code(err) != codes.Internal {
 		t.Error(err)
 	}
 }

@@ -185,11 +185,8 @@ func Search(ctx context.Context, ix *Index, c Caller, r Reads, s *Shape) (Answer
 			if err != nil {
 				return Answer{}, err
 			}
-			if given, err = encode(sum); err != nil {
+			if given, err = encode(sum); err != nil { // not nil, though it may be empty
 				return Answer{}, err
-			}
-			if given == nil {
-				given = []byte{}
 			}
 			parts, lost = parts[:0], left
 			for _, o := range good {
