@@ -118,6 +118,9 @@ func Run(ctx context.Context, args []string, io IO) (code int) {
 	if isSummaServer(io.Program) {
 		return runSummaServer(ctx, args, io)
 	}
+	if isSummaBroker(io.Program) {
+		return runSummaBroker(ctx, args, io)
+	}
 	var c commands
 	asked := exitDone // the code after help was printed
 	defer func() {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -139,45 +140,9 @@ type summaServer struct {
 
 // runSummaServer is Run for the command line of a Summa server. Refusals at start go to standard error as "Error: …", with exit code 1;
 // what cannot be read as a command line has exit code 2.
-func runSummaServer(ctx context.Context, args []string, io IO) (code int) {
+func runSummaServer(ctx context.Context, args []string, io IO) int {
 	var c summaServer
-	defer func() {
-		if r := recover(); r != nil {
-			e, ok := r.(exit)
-			if !ok {
-				panic(r)
-			}
-			code = int(e)
-		}
-	}()
-	parser, err := kong.New(&c, kong.Name(summaServerName), kong.Description("A Summa server, by weft."), kong.Writers(io.Stdout, io.Stderr),
-		kong.Exit(func(code int) { panic(exit(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
-		kong.ExplicitGroups([]kong.Group{{Key: "summa", Title: "Limits:"}}))
-	if err == nil {
-		for i, a := range args {
-			if a == "-V" || a == "--version" {
-				say(io.Stdout, "%s %s\n", summaServerName, versionOf(io.Version).Version)
-				return exitDone
-			}
-			if a == "--" || i > 64 {
-				break
-			}
-		}
-		if flag := repeated(args); flag != "" {
-			err = fmt.Errorf("the argument '%s' cannot be used multiple times", flag)
-		} else {
-			_, err = parser.Parse(args)
-		}
-	}
-	if err != nil {
-		say(io.Stderr, "error: %s\n\nUsage: %s [OPTIONS]\n\nFor more information, try '--help'.\n", harmless(err.Error()), summaServerName)
-		return exitUsage
-	}
-	if err := c.serve(ctx, &io); err != nil && !errors.Is(err, context.Canceled) {
-		say(io.Stderr, "Error: %s\n", harmless(err.Error()))
-		return exitFailed
-	}
-	return exitDone
+	return runAs(ctx, summaServerName, "A Summa server, by weft.", &c, args, io)
 }
 
 func (c *summaServer) serve(ctx context.Context, io *IO) error {
@@ -185,16 +150,13 @@ func (c *summaServer) serve(ctx context.Context, io *IO) error {
 	if err := c.check(); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
-	metrics := c.MetricsAddr
-	if metrics == "off" {
-		metrics = ""
+	_, metrics, err := serviceAddresses(c.Addr, c.MetricsAddr)
+	if err != nil {
+		return err
 	}
-	for _, a := range []struct{ flag, addr string }{{"--addr", c.Addr}, {"--metrics-addr", metrics}, {"--http", c.HTTP}} {
-		if a.addr == "" && a.flag != "--addr" {
-			continue
-		}
-		if err := checkAddress(a.addr); err != nil {
-			return fmt.Errorf("%s: %w", a.flag, err)
+	if c.HTTP != "" {
+		if err := checkAddress(c.HTTP); err != nil {
+			return fmt.Errorf("--http: %w", err)
 		}
 	}
 	switch {
@@ -273,8 +235,8 @@ func foreignIndexes(dir string) error {
 	return fmt.Errorf("the data folder holds indexes of another program (%s%s), which weft cannot read: give it a folder of its own with --data-dir, and index the documents again", strings.Join(found, ", "), more)
 }
 
-// repeated is the first flag that is given twice, which a Summa server refuses; empty if there is none.
-func repeated(args []string) string {
+// repeated is the first flag that is given twice and may not be, as Summa programs have it; empty if there is none.
+func repeated(args []string, but ...string) string {
 	seen := map[string]bool{}
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
 		name, _, _ := strings.Cut(args[i], "=")
@@ -284,7 +246,7 @@ func repeated(args []string) string {
 		case "-d":
 			name = "--data-dir"
 		}
-		if len(name) < 3 || !strings.HasPrefix(name, "--") {
+		if len(name) < 3 || !strings.HasPrefix(name, "--") || slices.Contains(but, name) {
 			continue
 		}
 		if seen[name] {

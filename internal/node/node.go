@@ -198,7 +198,7 @@ func (n *Node) Start(ctx context.Context) error {
 	if n.summa != nil {
 		bindings = append(bindings, n.summa.Binding(n.cfg.SummaAddr))
 	}
-	bindings = append(bindings, front.Binding{Protocol: Metrics, Addr: n.cfg.MetricsAddr, Server: n.metricsServer})
+	bindings = append(bindings, front.MetricsPort(n.cfg.MetricsAddr, n.cfg.Metrics.Handler(), n.cfg.Limits.ReplyTime, n.cfg.Limits.IdleTime, n.log))
 	if err := n.front.Listen(ctx, bindings...); err != nil {
 		return err
 	}

@@ -1,0 +1,127 @@
+package service
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	summapb "github.com/weft-search/weft/api/summa"
+	brokerpb "github.com/weft-search/weft/api/summa/broker"
+	"github.com/weft-search/weft/internal/broker/route"
+)
+
+// admin is the service for operators ("Diagnostics and control").
+type admin struct {
+	brokerpb.UnimplementedBrokerServiceServer
+	b *Broker
+}
+
+// infoTimeout is how long GetTopology waits for one node, infoBytes bounds what it takes of it, and infosAtOnce how many are asked at once.
+const (
+	infoTimeout = 3 * time.Second
+	infoBytes   = 64 << 20
+	infosAtOnce = 64
+)
+
+var errShutdown = status.Error(codes.Unavailable, "Summa broker is shutting down")
+
+// enter counts a call in.
+func (a *admin) enter() (leave func(), err error) {
+	d := a.b.front.Drain()
+	if !d.Enter() {
+		return nil, errShutdown
+	}
+	return d.Leave, nil
+}
+
+// GetTopology implements brokerpb.BrokerServiceServer.
+func (a *admin) GetTopology(ctx context.Context, req *brokerpb.GetTopologyRequest) (*brokerpb.GetTopologyResponse, error) {
+	leave, err := a.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	p, now := a.b.picture.Load(), time.Now()
+	out := &brokerpb.GetTopologyResponse{}
+	var ask sync.WaitGroup
+	places := make(chan struct{}, infosAtOnce)
+	for _, t := range p.Topology(req.IndexName) {
+		index := &brokerpb.IndexTopology{
+			IndexName: t.Index, MergePolicy: t.MergePolicy(), Ambiguous: t.Ambiguous, PrimaryKeyField: a.b.primaries.Known(t.Index),
+		}
+		out.Indexes = append(out.Indexes, index)
+		for _, s := range t.Shards {
+			part := &brokerpb.Partition{ShardId: s.Shard, Weight: s.Weight}
+			index.Partitions = append(index.Partitions, part)
+			for _, n := range s.Nodes {
+				r := &brokerpb.ReplicaState{
+					BackendId: n.ID, Address: n.Address, Role: n.Role.String(), Health: n.Health.String(), IndexMapAgeMs: n.MapAge(now),
+				}
+				part.Replicas = append(part.Replicas, r)
+				if !n.Routable() {
+					continue
+				}
+				places <- struct{}{}
+				ask.Go(func() {
+					defer func() { <-places }()
+					a.count(ctx, p, n, t.Index, r)
+				})
+			}
+		}
+	}
+	ask.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	return out, nil
+}
+
+// count fills in how many documents and segments a node has of an index, if it tells in time.
+func (a *admin) count(ctx context.Context, p *picture, n *route.Node, index string, into *brokerpb.ReplicaState) {
+	k := p.backends[n.Address]
+	if k == nil || ctx.Err() != nil || !k.enter() {
+		return
+	}
+	defer k.leave()
+	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
+	defer cancel()
+	began := time.Now()
+	var info summapb.GetIndexInfoResponse
+	err := k.node.Invoke(ctx, "/summa.SearchService/GetIndexInfo", infoTimeout, &summapb.GetIndexInfoRequest{IndexName: index}, &info, infoBytes)
+	k.calls.Called("get_index_info", codeName(err), time.Since(began))
+	if err == nil {
+		into.NumDocs, into.NumSegments = info.NumDocs, info.NumSegments
+	}
+}
+
+// GetBackends implements brokerpb.BrokerServiceServer.
+func (a *admin) GetBackends(context.Context, *brokerpb.GetBackendsRequest) (*brokerpb.GetBackendsResponse, error) {
+	leave, err := a.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	now := time.Now()
+	out := &brokerpb.GetBackendsResponse{}
+	for _, n := range a.b.picture.Load().Backends() {
+		out.Backends = append(out.Backends, &brokerpb.BackendState{
+			BackendId: n.ID, Address: n.Address, ShardId: n.Shard, Role: n.Role.String(), Health: n.Health.String(), Indexes: n.Indexes,
+			IndexMapAgeMs: n.MapAge(now), ConsecutiveFailures: n.Failures, Ready: n.Ready,
+		})
+	}
+	return out, nil
+}
+
+// RefreshTopology implements brokerpb.BrokerServiceServer.
+func (a *admin) RefreshTopology(context.Context, *brokerpb.RefreshTopologyRequest) (*brokerpb.RefreshTopologyResponse, error) {
+	leave, err := a.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return &brokerpb.RefreshTopologyResponse{BackendsPolled: uint32(min(a.b.fleet.Refresh(), math.MaxUint32))}, nil
+}

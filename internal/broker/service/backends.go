@@ -1,0 +1,179 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	summapb "github.com/weft-search/weft/api/summa"
+	"github.com/weft-search/weft/internal/admit"
+	"github.com/weft-search/weft/internal/broker/fleet"
+	"github.com/weft-search/weft/internal/broker/route"
+	"github.com/weft-search/weft/internal/obs"
+	"github.com/weft-search/weft/internal/wire/grpcraw"
+)
+
+// backend is the connections to one address, and what is in flight there.
+type backend struct {
+	node     *grpcraw.Node
+	searches *admit.Gate
+	calls    *obs.SummaBackend
+
+	mu      sync.Mutex
+	users   int
+	retired bool
+	idle    chan struct{} // closed when retired and nobody uses it
+}
+
+// enter counts a call in; false: the address is not in the fleet any more.
+func (k *backend) enter() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.retired {
+		return false
+	}
+	k.users++
+	return true
+}
+
+func (k *backend) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.users--
+	k.rest()
+}
+
+// rest closes idle when it is time. It needs mu.
+func (k *backend) rest() {
+	if k.retired && k.users == 0 {
+		close(k.idle)
+	}
+}
+
+// retire lets nobody in any more.
+func (k *backend) retire() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.retired {
+		k.retired = true
+		k.rest()
+	}
+}
+
+// lingering is how long calls go on at an address that discovery does not know any more: a pod that ends finishes what it has begun.
+const lingering = time.Minute
+
+// backends are the connections to all addresses of the fleet.
+type backends struct {
+	b *Broker
+
+	mu      sync.Mutex
+	by      map[string]*backend
+	closed  bool
+	ending  sync.WaitGroup
+	closing chan struct{} // closed by close; made with the first backend
+}
+
+// of is the backend of an address, which is made if it is not there.
+func (s *backends) of(id, addr string) (*backend, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ofLocked(id, addr)
+}
+
+func (s *backends) ofLocked(id, addr string) (*backend, error) {
+	if s.closed {
+		return nil, errClosed
+	}
+	if k := s.by[addr]; k != nil {
+		return k, nil
+	}
+	if s.by == nil {
+		s.by, s.closing = map[string]*backend{}, make(chan struct{})
+	}
+	k := &backend{
+		node: grpcraw.NewNode(addr, s.b.cfg.Nodes), searches: admit.New("backend_searches", int64(s.b.cfg.BackendSearches), 0, 0),
+		calls: s.b.metrics.Backend(id), idle: make(chan struct{}),
+	}
+	s.by[addr] = k
+	return k, nil
+}
+
+// keep returns the backends of nodes, and lets go of those of addresses that no node has.
+func (s *backends) keep(nodes []*route.Node) map[string]*backend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[string]*backend, len(nodes))
+	for _, n := range nodes {
+		k, err := s.ofLocked(n.ID, n.Address)
+		if err != nil {
+			return out
+		}
+		out[n.Address] = k
+	}
+	for addr, k := range s.by {
+		if out[addr] == nil {
+			delete(s.by, addr)
+			s.endLocked(k)
+		}
+	}
+	return out
+}
+
+// endLocked closes a backend once nobody uses it.
+func (s *backends) endLocked(k *backend) {
+	k.retire()
+	s.ending.Go(func() {
+		t := time.NewTimer(lingering)
+		defer t.Stop()
+		select {
+		case <-k.idle:
+		case <-t.C:
+		case <-s.closing:
+		}
+		k.node.Close()
+		k.calls.Forget()
+	})
+}
+
+// close ends all connections. No call is under way then that would be worth anything.
+func (s *backends) close() {
+	s.mu.Lock()
+	s.closed = true
+	if s.closing != nil {
+		close(s.closing)
+	}
+	for _, k := range s.by {
+		s.endLocked(k)
+	}
+	s.by = nil
+	s.mu.Unlock()
+	s.ending.Wait()
+}
+
+// listBytes bounds the reply to ListIndexes.
+const listBytes = 64 << 20
+
+// list is how the fleet asks a node for its indexes.
+func (b *Broker) list(ctx context.Context, n fleet.Node) ([]string, error) {
+	k, err := b.backends.of(n.ID, n.Address)
+	if err != nil {
+		return nil, err
+	}
+	if !k.enter() {
+		return nil, status.Error(codes.Unavailable, "the node is gone")
+	}
+	defer k.leave()
+	began := time.Now()
+	var reply summapb.ListIndexesResponse
+	err = k.node.Invoke(ctx, "/summa.IndexService/ListIndexes", b.cfg.ListTimeout, &summapb.ListIndexesRequest{}, &reply, listBytes)
+	k.calls.Called("list_indexes", codeName(err), time.Since(began))
+	if err != nil {
+		return nil, fmt.Errorf("list the indexes of %s: %w", n.ID, err)
+	}
+	return reply.IndexNames, nil
+}

@@ -1,0 +1,50 @@
+package service
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/weft-search/weft/internal/broker/fleet"
+	"github.com/weft-search/weft/internal/broker/relay"
+	"github.com/weft-search/weft/internal/broker/route"
+	"github.com/weft-search/weft/internal/obs"
+	"github.com/weft-search/weft/internal/wire/grpcraw"
+)
+
+// Config says what is served. Source, Placement, Log and Metrics have to be set; a zero field means its default otherwise.
+type Config struct {
+	Addr        string // host:port of the services
+	MetricsAddr string // of /metrics; empty: it is not served
+
+	Source    fleet.Source
+	Placement *route.Placement
+
+	BackendSearches int // in flight for each address of a node: 16
+	Searches        int // in flight in all; 0: no bound but those of the nodes
+
+	Partial   bool          // reads of partitioned indexes are answered by what is left
+	Straggler time.Duration // with Partial: how long others have once one partition has answered; 0: as long as the call
+
+	PollInterval, ProbeInterval, Grace, ListTimeout time.Duration // as in fleet.Options
+
+	Limits       relay.Limits
+	RequestBytes int64 // memory for requests under way, and for replies that are merged: 1 GiB
+	Nodes        grpcraw.Options
+
+	Log     *slog.Logger
+	Metrics *obs.Metrics
+}
+
+func (c Config) withDefaults() Config {
+	if c.BackendSearches <= 0 {
+		c.BackendSearches = 16
+	}
+	if c.ListTimeout <= 0 {
+		c.ListTimeout = 3 * time.Second
+	}
+	if c.RequestBytes <= 0 {
+		c.RequestBytes = 1 << 30
+	}
+	c.Limits = c.Limits.WithDefaults()
+	return c
+}

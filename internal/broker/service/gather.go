@@ -1,0 +1,142 @@
+package service
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"path"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/weft-search/weft/internal/broker/partition"
+	"github.com/weft-search/weft/internal/broker/relay"
+	"github.com/weft-search/weft/internal/broker/route"
+	"github.com/weft-search/weft/internal/wire/grpcraw"
+)
+
+// gathering asks the nodes of one call of a client: it is the partition.Caller of that call.
+type gathering struct {
+	b    *Broker
+	c    *relay.Call
+	ix   *partition.Index
+	to   []route.Target
+	at   []*backend // those that are entered; nil where there is no node
+	most int        // bytes of a reply
+
+	mu   sync.Mutex
+	held []func() // memory for replies
+	sum  int64
+}
+
+// gather begins to ask the nodes that a call was routed to. end must be called once, when nothing of the replies is needed.
+func (b *Broker) gather(c *relay.Call, p *picture, index string, r *route.Route) *gathering {
+	g := &gathering{b: b, c: c, to: r.Parts, at: make([]*backend, len(r.Parts)), most: b.cfg.Limits.BackendDecode}
+	g.ix = &partition.Index{Name: index, Shards: make([]string, len(r.Parts)), Missing: r.Missing()}
+	if r.Rule != nil {
+		g.ix.Locate = r.Rule.Partition
+	}
+	for i := range r.Parts {
+		g.ix.Shards[i] = r.Parts[i].Shard
+		if n := r.Parts[i].Node; n != nil {
+			if k := p.backends[n.Address]; k != nil && k.enter() {
+				g.at[i] = k
+			}
+		}
+	}
+	return g
+}
+
+// end lets go of the nodes and of the memory of their replies.
+func (g *gathering) end() {
+	for _, k := range g.at {
+		if k != nil {
+			k.leave()
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, release := range g.held {
+		release()
+	}
+	g.held = nil
+}
+
+// room takes memory for what comes of a reply.
+func (g *gathering) room(ctx context.Context) grpcraw.Room {
+	return func(bytes int64) error {
+		g.mu.Lock()
+		have := g.sum
+		g.sum += bytes
+		g.mu.Unlock()
+		_, release, err := g.b.charge(ctx, have, bytes)
+		if err != nil {
+			return err
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.held = append(g.held, release)
+		return nil
+	}
+}
+
+// keptBack is what the broker keeps of a client's time for itself, and leastTime what a node gets at least ("Routing": grpc-timeout).
+const (
+	keptBack  = 50 * time.Millisecond
+	leastTime = 10 * time.Millisecond
+)
+
+// Call implements partition.Caller.
+func (g *gathering) Call(ctx context.Context, part int, method string, req []byte) ([]byte, error) {
+	k := g.at[part]
+	if k == nil {
+		return nil, errGone
+	}
+	if len(req) > g.b.cfg.Limits.BackendEncode {
+		return nil, grpcraw.TooLong("encoded", len(req), g.b.cfg.Limits.BackendEncode)
+	}
+	began := time.Now()
+	var timeout time.Duration
+	if at, ok := ctx.Deadline(); ok {
+		timeout = max(time.Until(at)-keptBack, leastTime)
+	}
+	reply, err := k.node.Do(ctx, &grpcraw.Call{Method: method, Accept: grpcraw.Accepted, Timeout: timeout, Message: framed(req)}, g.most, g.room(ctx))
+	var out []byte
+	if err == nil {
+		if err = reply.End.Err(); err == nil {
+			out, err = reply.Message(g.most)
+		}
+	}
+	if ctx.Err() != nil && err != nil && status.Code(err) != codes.DeadlineExceeded {
+		if _, ok := status.FromError(err); !ok {
+			err = status.FromContextError(ctx.Err()).Err()
+		}
+	}
+	k.calls.Called(rpcs[path.Base(method)], codeName(err), time.Since(began))
+	if e, ok := errors.AsType[*grpcraw.Error](err); ok && e.Transport {
+		g.b.fleet.Failed(g.to[part].Node.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// bytesOf is a message of bytes that are encoded already.
+func bytesOf(b []byte) proto.Message {
+	m := &emptypb.Empty{}
+	m.ProtoReflect().SetUnknown(b)
+	return m
+}
+
+// framed is a message with the bytes in front of it that gRPC has.
+func framed(b []byte) mem.BufferSlice {
+	prefix := make([]byte, grpcraw.PrefixBytes)
+	binary.BigEndian.PutUint32(prefix[1:], uint32(len(b)))
+	return mem.BufferSlice{mem.SliceBuffer(prefix), mem.SliceBuffer(b)}
+}

@@ -1,0 +1,235 @@
+package obs
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// SummaBroker holds the metrics of a Summa broker, under the names that one has. No label is made of what a client sends: indexes are those
+// that a node told of, others count as "unknown".
+type SummaBroker struct {
+	reg *prometheus.Registry
+
+	searchSeconds  *prometheus.SummaryVec
+	searches       *prometheus.CounterVec
+	rejected       *prometheus.CounterVec
+	backendSeconds *prometheus.SummaryVec
+	backendCalls   *prometheus.CounterVec
+	ambiguous      *prometheus.CounterVec
+	stale          *prometheus.CounterVec
+	writeRejected  *prometheus.CounterVec
+	flushes        *prometheus.CounterVec
+	partial        *prometheus.CounterVec
+	cut            prometheus.Counter
+
+	mu      sync.RWMutex
+	indexes map[searched]SummaSearches
+}
+
+type searched struct{ index, status string }
+
+// SummaSearches counts the searches of one index with one outcome.
+type SummaSearches struct {
+	seconds prometheus.Observer
+	count   prometheus.Counter
+}
+
+// UnknownIndex stands for the names of indexes that no node told of.
+const UnknownIndex = "unknown"
+
+var quantiles = map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.95: 0.005, 0.99: 0.001, 0.999: 0.0001}
+
+// SummaBroker makes the metrics of a Summa broker. Call it once.
+func (m *Metrics) SummaBroker() *SummaBroker {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "summa_broker_" + name, Help: help}, labels)
+	}
+	summary := func(name, help string, labels ...string) *prometheus.SummaryVec {
+		return prometheus.NewSummaryVec(prometheus.SummaryOpts{Name: "summa_broker_" + name, Help: help, Objectives: quantiles}, labels)
+	}
+	b := &SummaBroker{
+		reg:            m.reg,
+		searchSeconds:  summary("search_duration_seconds", "Time of searches, from their arrival to their answer.", "index", "status"),
+		searches:       counter("search_requests_total", "Searches by index, unknown if no node told of it, and by code.", "index", "status"),
+		rejected:       counter("admission_rejected_total", "Searches that found no place.", "index", "scope"),
+		backendSeconds: summary("backend_request_duration_seconds", "Time of calls to nodes.", "backend", "rpc"),
+		backendCalls:   counter("backend_requests_total", "Calls to nodes by code.", "backend", "rpc", "code"),
+		ambiguous:      counter("ambiguous_index_total", "Reads of an index that several shards have without a rule.", "index"),
+		stale:          counter("stale_topology_serves_total", "Reads that went to a suspect node because none was healthy.", "backend"),
+		writeRejected:  counter("write_rejected_total", "Writes that were refused before a node was asked.", "index", "reason"),
+		flushes:        counter("stream_flushes_total", "Runs of documents of streams that were sent to nodes.", "index"),
+		partial:        counter("partial_reads_total", "Partitions that reads were answered without.", "index", "rpc", "shard"),
+		cut: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weft_summa_broker_connections_cut_total", Help: "Connections of clients that were cut off because a reply was not taken.",
+		}),
+		indexes: map[searched]SummaSearches{},
+	}
+	m.reg.MustRegister(b.searchSeconds, b.searches, b.rejected, b.backendSeconds, b.backendCalls, b.ambiguous, b.stale, b.writeRejected, b.flushes, b.partial, b.cut)
+	return b
+}
+
+// Searched counts a search by index, which a node told of or which is UnknownIndex, and by code.
+func (b *SummaBroker) Searched(index, status string, took time.Duration) {
+	key := searched{index, status}
+	b.mu.RLock()
+	s, ok := b.indexes[key]
+	b.mu.RUnlock()
+	if !ok {
+		s = SummaSearches{b.searchSeconds.WithLabelValues(index, status), b.searches.WithLabelValues(index, status)}
+		b.mu.Lock()
+		b.indexes[key] = s
+		b.mu.Unlock()
+	}
+	s.count.Inc()
+	s.seconds.Observe(took.Seconds())
+}
+
+// Rejected counts a search that found no place; scope is global or backend.
+func (b *SummaBroker) Rejected(index, scope string) { b.rejected.WithLabelValues(index, scope).Inc() }
+
+// Ambiguous counts a read of an index that several shards have without a rule.
+func (b *SummaBroker) Ambiguous(index string) { b.ambiguous.WithLabelValues(index).Inc() }
+
+// Stale counts a read that went to a suspect node.
+func (b *SummaBroker) Stale(backend string) { b.stale.WithLabelValues(backend).Inc() }
+
+// WriteRejected counts a write that was refused before a node was asked; reason is the code.
+func (b *SummaBroker) WriteRejected(index, reason string) {
+	b.writeRejected.WithLabelValues(index, reason).Inc()
+}
+
+// Flushed counts a run of documents of a stream.
+func (b *SummaBroker) Flushed(index string) { b.flushes.WithLabelValues(index).Inc() }
+
+// Partial counts a partition that a read was answered without.
+func (b *SummaBroker) Partial(index, rpc, shard string) {
+	b.partial.WithLabelValues(index, rpc, shard).Inc()
+}
+
+// Cut counts a connection that was cut off because a reply was not taken.
+func (b *SummaBroker) Cut() { b.cut.Inc() }
+
+// ForgetIndexes drops what is counted of indexes for which keep is false: they are gone, and their names may be any number.
+func (b *SummaBroker) ForgetIndexes(keep func(index string) bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	gone := map[string]bool{}
+	for key := range b.indexes {
+		if key.index != UnknownIndex && !keep(key.index) {
+			gone[key.index] = true
+			delete(b.indexes, key)
+		}
+	}
+	for index := range gone {
+		labels := prometheus.Labels{"index": index}
+		b.searchSeconds.DeletePartialMatch(labels)
+		for _, v := range []*prometheus.CounterVec{b.searches, b.rejected, b.ambiguous, b.writeRejected, b.flushes, b.partial} {
+			v.DeletePartialMatch(labels)
+		}
+	}
+}
+
+// SummaBackend counts the calls to one node. Its counters are resolved once.
+type SummaBackend struct {
+	b  *SummaBroker
+	id string
+
+	mu    sync.RWMutex
+	calls map[string]*backendCalls // by rpc
+}
+
+type backendCalls struct {
+	seconds prometheus.Observer
+	ok      prometheus.Counter
+}
+
+// Backend returns the counters of a node.
+func (b *SummaBroker) Backend(id string) *SummaBackend {
+	return &SummaBackend{b: b, id: id, calls: map[string]*backendCalls{}}
+}
+
+// Called counts a call of the node with its code, as in "ok".
+func (n *SummaBackend) Called(rpc, code string, took time.Duration) {
+	n.mu.RLock()
+	c := n.calls[rpc]
+	n.mu.RUnlock()
+	if c == nil {
+		c = &backendCalls{n.b.backendSeconds.WithLabelValues(n.id, rpc), n.b.backendCalls.WithLabelValues(n.id, rpc, "ok")}
+		n.mu.Lock()
+		n.calls[rpc] = c
+		n.mu.Unlock()
+	}
+	c.seconds.Observe(took.Seconds())
+	if code == "ok" {
+		c.ok.Inc()
+	} else {
+		n.b.backendCalls.WithLabelValues(n.id, rpc, code).Inc()
+	}
+}
+
+// Forget drops what is counted of the node, which is gone.
+func (n *SummaBackend) Forget() {
+	labels := prometheus.Labels{"backend": n.id}
+	n.b.backendSeconds.DeletePartialMatch(labels)
+	n.b.backendCalls.DeletePartialMatch(labels)
+	n.b.stale.DeletePartialMatch(labels)
+}
+
+// FleetSample is what is known of one node.
+type FleetSample struct {
+	Backend, Shard string
+	Healthy        float64 // 1, 0.5 or 0
+	MapAge         float64 // seconds; below 0: it never told
+}
+
+// FleetCounts are the numbers of nodes by state, and of those that discovery found and lost.
+type FleetCounts struct {
+	Healthy, Suspect, Evicted, Unready int
+	Added, Removed                     uint64
+}
+
+// WatchFleet publishes what is known of the nodes behind the broker.
+func (b *SummaBroker) WatchFleet(counts func() FleetCounts, each func(emit func(FleetSample))) {
+	b.reg.MustRegister(&fleetCollector{
+		healthy:  prometheus.NewDesc("summa_broker_backend_healthy", "Health of a node: 1 healthy, 0.5 suspect, 0 evicted.", []string{"backend", "shard"}, nil),
+		age:      prometheus.NewDesc("summa_broker_index_map_age_seconds", "Time since a node told of its indexes.", []string{"backend"}, nil),
+		backends: prometheus.NewDesc("summa_broker_backends", "Nodes by state.", []string{"state"}, nil),
+		events:   prometheus.NewDesc("summa_broker_discovery_events_total", "Nodes that discovery found and lost.", []string{"type"}, nil),
+		counts:   counts, each: each,
+	})
+}
+
+type fleetCollector struct {
+	healthy, age, backends, events *prometheus.Desc
+	counts                         func() FleetCounts
+	each                           func(emit func(FleetSample))
+}
+
+// Describe implements prometheus.Collector.
+func (c *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.healthy, c.age, c.backends, c.events} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *fleetCollector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	n := c.counts()
+	gauge(c.backends, float64(n.Healthy), "healthy")
+	gauge(c.backends, float64(n.Suspect), "suspect")
+	gauge(c.backends, float64(n.Evicted), "evicted")
+	gauge(c.backends, float64(n.Unready), "unready")
+	ch <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(n.Added), "added")
+	ch <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(n.Removed), "removed")
+	c.each(func(s FleetSample) {
+		gauge(c.healthy, s.Healthy, s.Backend, s.Shard)
+		if s.MapAge >= 0 {
+			gauge(c.age, s.MapAge, s.Backend)
+		}
+	})
+}
