@@ -254,8 +254,12 @@ func TestViewsAnswerAsAnOracleDoes(t *testing.T) {
 				switch {
 				case old == nil || rapid.Bool().Draw(t, "anew"):
 					nodes[id] = drawNode(t, id)
-				case rapid.Bool().Draw(t, "gone"):
+				case rapid.IntRange(0, 3).Draw(t, "gone") == 0:
 					delete(nodes, id)
+				case rapid.Bool().Draw(t, "lists"): // only what tables can be patched by
+					n := *old
+					n.Indexes = drawNode(t, id).Indexes
+					nodes[id] = &n
 				default: // only what the tables do not hang on
 					n := *old
 					n.Ready, n.Health = rapid.Bool().Draw(t, "ready"), rapid.SampledFrom([]Health{Healthy, Suspect, Evicted}).Draw(t, "health")
@@ -377,6 +381,62 @@ func TestRoutingAllocatesNothing(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() { v.Indexes() }); n != 0 {
 		t.Errorf("a list of indexes allocates %v times", n)
+	}
+}
+
+// Tables that are patched over and over are those that would be made from the start, and stay in proportion.
+func TestPatchedTablesAreThoseMadeFromTheStart(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	p := placement(t, "", "a*=1", "*7=0,1,2")
+	var nodes []*Node
+	for i := range 12 {
+		nodes = append(nodes, &Node{ID: fmt.Sprintf("n%02d", i), Shard: fmt.Sprint(i / 3), Ready: true, Health: Healthy})
+	}
+	v := New(p, nodes)
+	patched := 0
+	for step := range 800 {
+		nodes = slices.Clone(v.nodes)
+		for range 1 + r.IntN(3) {
+			n := *nodes[r.IntN(len(nodes))]
+			names := slices.Clone(n.Indexes)
+			for range 1 + r.IntN(4) {
+				name := fmt.Sprintf("%c%d", 'a'+r.IntN(3), r.IntN(100))
+				if at, has := slices.BinarySearch(names, name); has {
+					names = slices.Delete(names, at, at+1)
+				} else {
+					names = slices.Insert(names, at, name)
+				}
+			}
+			n.Indexes = names
+			nodes[slices.IndexFunc(nodes, func(o *Node) bool { return o.ID == n.ID })] = &n
+		}
+		before := v
+		kept := fmt.Sprint(before.Topology(""), before.shards)
+		v = v.Next(nodes)
+		if v.waste > 0 {
+			patched++
+		}
+		made := New(p, nodes)
+		if !slices.Equal(v.names, made.names) || !slices.Equal(v.shards, made.shards) {
+			t.Fatalf("step %d: names %q and shards %v, not %q and %v", step, v.names, v.shards, made.names, made.shards)
+		}
+		if got, want := fmt.Sprint(v.Topology("")), fmt.Sprint(made.Topology("")); got != want {
+			t.Fatalf("step %d: %s, not %s", step, got, want)
+		}
+		for _, name := range []string{"a7", "b7", "c70", "a1", "c99"} {
+			if got, want := said(v.Read(name, uint64(step))), said(made.Read(name, uint64(step))); got != want {
+				t.Fatalf("step %d: a read of %s: %s, not %s", step, name, got, want)
+			}
+		}
+		if fmt.Sprint(before.Topology(""), before.shards) != kept {
+			t.Fatalf("step %d changed the view before", step)
+		}
+		if most := 2*spare + 3*len(made.position); len(v.position) > most || len(v.entries) > 2*spare+3*len(made.names) {
+			t.Fatalf("step %d: %d positions and %d entries for %d and %d", step, len(v.position), len(v.entries), len(made.position), len(made.entries))
+		}
+	}
+	if patched < 500 {
+		t.Errorf("tables were patched %d times only", patched)
 	}
 }
 
