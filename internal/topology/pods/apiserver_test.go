@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -17,6 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
@@ -35,6 +38,8 @@ type apiServer struct {
 	verbs   []string      // each request as RBAC sees it: "list pods summa"
 	query   []string      // of each request
 	token   string        // that callers have to have
+
+	protobuf bool // answers in Protocol Buffers, as API servers do to those who take them
 
 	before func(verb string, w http.ResponseWriter, r *http.Request) (done bool)    // nil passes
 	line   func(w http.ResponseWriter, flush func() error, line []byte) (done bool) // likewise, for each line of a watch
@@ -103,10 +108,11 @@ func (s *apiServer) put(p *corev1.Pod) {
 func (s *apiServer) remove(p *corev1.Pod) { s.apply("DELETED", p) }
 func (s *apiServer) bookmark()            { s.apply("BOOKMARK", &corev1.Pod{}) }
 
-// compact forgets all that was: watches can begin at the present only.
+// compact moves on by a version, and forgets all that was: watches can begin at the present only.
 func (s *apiServer) compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.version++
 	s.oldest, s.history = s.version, nil
 }
 
@@ -211,12 +217,47 @@ func (s *apiServer) list(w http.ResponseWriter, sel labels.Selector) {
 		}
 	}
 	s.mu.Unlock()
+	if s.protobuf {
+		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+		_, _ = w.Write(s.encode(&l)) // the caller may have left
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	b, err := json.Marshal(l)
 	if err != nil {
 		s.t.Error(err)
 	}
 	_, _ = w.Write(b) // the caller may have left
+}
+
+// encode writes an object as API servers do in Protocol Buffers, with its kind before it.
+func (s *apiServer) encode(o runtime.Object) []byte {
+	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	if !ok {
+		s.t.Error("no serializer")
+	}
+	b, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), o)
+	if err != nil {
+		s.t.Error(err)
+	}
+	return b
+}
+
+// event is one event of a watch: a line of JSON, or a frame of Protocol Buffers.
+func (s *apiServer) event(kind string, o runtime.Object) []byte {
+	if !s.protobuf {
+		b, err := json.Marshal(map[string]any{"type": kind, "object": o})
+		if err != nil {
+			s.t.Error(err)
+		}
+		return append(b, '\n')
+	}
+	e := metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: s.encode(o)}}
+	b, err := e.Marshal()
+	if err != nil {
+		s.t.Error(err)
+	}
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
 }
 
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, sel labels.Selector) {
@@ -226,6 +267,9 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, sel labels.Sel
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if s.protobuf {
+		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf+";stream=watch")
+	}
 	w.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(w).Flush
 	if flush() != nil {
@@ -244,12 +288,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, sel labels.Sel
 		if tooOld {
 			st := apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", at)).ErrStatus
 			st.Kind, st.APIVersion = "Status", "v1"
-			if err := json.NewEncoder(w).Encode(map[string]any{"type": "ERROR", "object": st}); err != nil {
-				return
-			}
-			if flush() != nil {
-				return
-			}
+			_, _ = w.Write(s.event("ERROR", &st)) // the caller may have left
 			return
 		}
 		for _, c := range todo {
@@ -270,11 +309,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, sel labels.Sel
 			}
 			p := c.pod.DeepCopy()
 			p.Kind, p.APIVersion = "Pod", "v1"
-			b, err := json.Marshal(map[string]any{"type": kind, "object": p})
-			if err != nil {
-				s.t.Error(err)
-			}
-			b = append(b, '\n')
+			b := s.event(kind, p)
 			if line != nil && line(w, flush, b) {
 				return
 			}

@@ -85,7 +85,16 @@ func (f *follow) result() error {
 }
 
 func TestPodsOverTheWire(t *testing.T) {
-	s := newAPIServer(t)
+	for _, protobuf := range []bool{false, true} {
+		t.Run(fmt.Sprintf("protobuf=%v", protobuf), func(t *testing.T) {
+			s := newAPIServer(t)
+			s.protobuf = protobuf
+			podsOverTheWire(t, s)
+		})
+	}
+}
+
+func podsOverTheWire(t *testing.T, s *apiServer) {
 	s.token = "secret"
 	s.put(pod("a", "0", "10.0.0.1", role("master"), port("7000")))
 	s.put(pod("b", "1", "fd00::2", condition(corev1.ConditionFalse)))
@@ -110,6 +119,11 @@ func TestPodsOverTheWire(t *testing.T) {
 	if l := f.until("other"); l[0].Addr != "10.0.0.4:50051" {
 		t.Errorf("%+v", l)
 	}
+	// A version that is gone.
+	s.compact()
+	s.cutWatches()
+	s.put(pod("last", "9", "10.0.0.5"))
+	f.until("last other")
 	f.stop()
 	if got, want := strings.Join(s.asked(), ", "), "list pods summa, watch pods summa"; got != want {
 		t.Errorf("asked %s, want %s", got, want)
