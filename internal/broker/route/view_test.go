@@ -411,7 +411,11 @@ func TestPatchedTablesAreThoseMadeFromTheStart(t *testing.T) {
 			nodes[slices.IndexFunc(nodes, func(o *Node) bool { return o.ID == n.ID })] = &n
 		}
 		before := v
-		kept := fmt.Sprint(before.Topology(""), before.shards)
+		whole := step%10 == 0 // is compared now and then: what is wrong once stays so for a while
+		var kept string
+		if whole {
+			kept = fmt.Sprint(before.Topology(""), before.shards)
+		}
 		v = v.Next(nodes)
 		if v.waste > 0 {
 			patched++
@@ -420,16 +424,18 @@ func TestPatchedTablesAreThoseMadeFromTheStart(t *testing.T) {
 		if !slices.Equal(v.names, made.names) || !slices.Equal(v.shards, made.shards) {
 			t.Fatalf("step %d: names %q and shards %v, not %q and %v", step, v.names, v.shards, made.names, made.shards)
 		}
-		if got, want := fmt.Sprint(v.Topology("")), fmt.Sprint(made.Topology("")); got != want {
-			t.Fatalf("step %d: %s, not %s", step, got, want)
+		if whole {
+			if got, want := fmt.Sprint(v.Topology("")), fmt.Sprint(made.Topology("")); got != want {
+				t.Fatalf("step %d: %s, not %s", step, got, want)
+			}
+			if fmt.Sprint(before.Topology(""), before.shards) != kept {
+				t.Fatalf("step %d changed the view before", step)
+			}
 		}
 		for _, name := range []string{"a7", "b7", "c70", "a1", "c99"} {
 			if got, want := said(v.Read(name, uint64(step))), said(made.Read(name, uint64(step))); got != want {
 				t.Fatalf("step %d: a read of %s: %s, not %s", step, name, got, want)
 			}
-		}
-		if fmt.Sprint(before.Topology(""), before.shards) != kept {
-			t.Fatalf("step %d changed the view before", step)
 		}
 		if most := 2*spare + 3*len(made.position); len(v.position) > most || len(v.entries) > 2*spare+3*len(made.names) {
 			t.Fatalf("step %d: %d positions and %d entries for %d and %d", step, len(v.position), len(v.entries), len(made.position), len(made.entries))
@@ -437,6 +443,21 @@ func TestPatchedTablesAreThoseMadeFromTheStart(t *testing.T) {
 	}
 	if patched < 500 {
 		t.Errorf("tables were patched %d times only", patched)
+	}
+}
+
+func TestTwoViewsAfterTheSameOneDoNotShareWhatIsNew(t *testing.T) {
+	at := func(lists ...string) (out []*Node) {
+		for i, l := range lists {
+			out = append(out, node(fmt.Sprintf("n%d@%d %s", i, i, l)))
+		}
+		return out
+	}
+	v := New(nil, at("a,b", "a", "")).Next(at("a,b,c", "a", "")) // which leaves room at the end of what is patched
+	first := v.Next(at("a,b,c,d", "a", ""))
+	second := v.Next(at("a,b,c", "a", "d"))
+	if got := said(first.Read("d", 0)) + said(second.Read("d", 0)); got != "n0n2" {
+		t.Errorf("they are at %s", got)
 	}
 }
 
