@@ -44,6 +44,10 @@ type brokerCmd struct {
 	MoveDocs    int           `group:"limits" name:"move-docs-per-sec" default:"0" help:"Documents per second that a rebalance or a repair copies; 0 for no limit."`
 	MoveMB      int           `group:"limits" name:"move-mb-per-sec" default:"0" help:"MiB per second that a rebalance or a repair copies; 0 for no limit."`
 	roleFlags
+
+	Summa       string `name:"summa" group:"summa" placeholder:"ADDR" help:"Address to serve as a Summa broker on, for a fleet of Summa servers and nodes with --summa; no other address is served then."`
+	MetricsAddr string `group:"summa" placeholder:"ADDR" help:"With --summa: address of /metrics; off if not given."`
+	summaFleet
 }
 
 // roleFlags are what a coordinator is told like a node.
@@ -68,7 +72,13 @@ has a shard map, that counts, and --shards only makes the first one: weft topolo
 Examples:
   weft broker --http 127.0.0.1:7700 --shards "127.0.0.1:7901|127.0.0.1:7904,127.0.0.1:7902|127.0.0.1:7905"
   weft broker --http 127.0.0.1:7700 --shards "grpc://10.0.0.1:7701,grpc://10.0.0.2:7701" --store s3://bucket/weft
-  weft broker --shard-port 127.0.0.1:7900 --shards 127.0.0.1:7901,127.0.0.1:7902`
+  weft broker --shard-port 127.0.0.1:7900 --shards 127.0.0.1:7901,127.0.0.1:7902
+
+With --summa it is a Summa broker instead: one address for a fleet of Summa servers and weft nodes with --summa, with the flags of that
+program (docs/summa-broker.md).
+
+Example:
+  weft broker --summa 127.0.0.1:50051 --discovery static --backend id=a,addr=10.0.0.1:50051,shard=0 --backend id=b,addr=10.0.0.2:50051,shard=1`
 }
 
 // heapFloor is the memory that a broker may fill before it is collected, however little of it is in use.
@@ -87,6 +97,12 @@ func spacious() (release func()) {
 
 // Run serves.
 func (b *brokerCmd) Run(ctx context.Context, glob *globals, io *IO) error {
+	if b.Summa != "" {
+		return b.summaBroker(ctx, glob, io)
+	}
+	if b.MetricsAddr != "" {
+		return usage(errors.New("--metrics-addr goes with --summa; a broker of a cluster has /metrics at --http"))
+	}
 	if b.HTTP == "" && b.GRPC == "" && b.ShardPort == "" {
 		return usage(errors.New("nothing to serve: give an address with --http, --grpc or --shard-port"))
 	}
@@ -114,7 +130,26 @@ func (b *brokerCmd) Run(ctx context.Context, glob *globals, io *IO) error {
 		}
 	}
 	defer spacious()()
-	return b.serve(ctx, io, cfg, nil)
+	return b.roleFlags.serve(ctx, io, cfg, nil)
+}
+
+// summaBroker serves as a Summa broker.
+func (b *brokerCmd) summaBroker(ctx context.Context, glob *globals, io *IO) error {
+	if b.HTTP != "" || b.GRPC != "" || b.ShardPort != "" || b.Shards != "" || b.Store != "" {
+		return usage(errors.New("--summa serves a fleet of Summa servers, and none of --http, --grpc, --shard-port, --shards and --store goes with it"))
+	}
+	log, err := glob.logger(io)
+	if err != nil {
+		return err
+	}
+	cfg, err := b.fleetConfig(log)
+	if err != nil {
+		return usage(err)
+	}
+	if cfg.Addr, cfg.MetricsAddr, err = serviceAddresses("--summa", b.Summa, b.MetricsAddr); err != nil {
+		return usage(err)
+	}
+	return b.serveSumma(ctx, io, cfg, b.DrainTimeout)
 }
 
 // lacksMap says what to do about a store without a shard map, where no --shards make the first one. It is none of an error: another broker

@@ -31,7 +31,9 @@ func TestMain(m *testing.M) {
 			os.Exit(Run(ctx, os.Args[1:], IO{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv, Version: "v0.0.0-test", Program: program}))
 		}
 	}
-	testscript.Main(m, map[string]func(){"weft": as("weft"), summaServerName: as("/usr/bin/" + summaServerName)})
+	testscript.Main(m, map[string]func(){
+		"weft": as("weft"), summaServerName: as("/usr/bin/" + summaServerName), summaBrokerName: as("/usr/bin/" + summaBrokerName),
+	})
 }
 
 // gorace spares every process that a script starts the second that one built with the race detector waits at its end.

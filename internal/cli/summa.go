@@ -150,7 +150,7 @@ func (c *summaServer) serve(ctx context.Context, io *IO) error {
 	if err := c.check(); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
-	_, metrics, err := serviceAddresses(c.Addr, c.MetricsAddr)
+	_, metrics, err := serviceAddresses("--addr", c.Addr, c.MetricsAddr)
 	if err != nil {
 		return err
 	}

@@ -79,8 +79,8 @@ func (f *summaFleet) bounded() map[string][2]int {
 	}
 }
 
-// config checks the flags and makes the settings of them. It opens nothing.
-func (f *summaFleet) config(log *slog.Logger) (service.Config, error) {
+// fleetConfig checks the flags and makes the settings of them. It opens nothing.
+func (f *summaFleet) fleetConfig(log *slog.Logger) (service.Config, error) {
 	const mib = 1 << 20
 	var none service.Config
 	bounds := f.bounded()
@@ -179,8 +179,8 @@ func (s podSource) Run(ctx context.Context, publish func([]fleet.Node)) error {
 	})
 }
 
-// serve runs a Summa broker until ctx ends or it fails.
-func (f *summaFleet) serve(ctx context.Context, io *IO, cfg service.Config, drain time.Duration) (err error) {
+// serveSumma runs a Summa broker until ctx ends or it fails.
+func (f *summaFleet) serveSumma(ctx context.Context, io *IO, cfg service.Config, drain time.Duration) (err error) {
 	log := cfg.Log
 	if f.WorkerThreads != nil {
 		runtime.GOMAXPROCS(*f.WorkerThreads)
@@ -268,23 +268,23 @@ func (c *summaBroker) serve(ctx context.Context, io *IO) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := c.config(log)
+	cfg, err := c.fleetConfig(log)
 	if err != nil {
 		return err
 	}
-	if cfg.Addr, cfg.MetricsAddr, err = serviceAddresses(c.Addr, c.MetricsAddr); err != nil {
+	if cfg.Addr, cfg.MetricsAddr, err = serviceAddresses("--addr", c.Addr, c.MetricsAddr); err != nil {
 		return err
 	}
-	return c.summaFleet.serve(ctx, io, cfg, 0)
+	return c.serveSumma(ctx, io, cfg, 0)
 }
 
 // serviceAddresses checks the addresses of a Summa program.
-func serviceAddresses(addr, metrics string) (string, string, error) {
+func serviceAddresses(flag, addr, metrics string) (string, string, error) {
 	if metrics == "off" {
 		metrics = ""
 	}
 	if err := checkAddress(addr); err != nil {
-		return "", "", fmt.Errorf("--addr: %w", err)
+		return "", "", fmt.Errorf("%s: %w", flag, err)
 	}
 	if metrics != "" {
 		if err := checkAddress(metrics); err != nil {
