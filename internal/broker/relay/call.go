@@ -253,6 +253,7 @@ func (c *Call) Forward(n *grpcraw.Node) (outcome Outcome, err error) {
 			return Outcome{}, err
 		}
 	}
+	began := time.Now()
 	for {
 		end, again, err := c.attempt(n, &call)
 		if again {
@@ -264,6 +265,10 @@ func (c *Call) Forward(n *grpcraw.Node) (outcome Outcome, err error) {
 		}
 		if err != nil {
 			e, _ := errors.AsType[*grpcraw.Error](err)
+			if e != nil && e.Code == codes.Canceled && call.Timeout > 0 && time.Since(began) >= call.Timeout {
+				// The node gave up, and not the client.
+				err = status.Error(codes.DeadlineExceeded, timedOut)
+			}
 			return Outcome{Code: status.Code(err), Transport: e != nil && e.Transport}, err
 		}
 		return Outcome{Code: end.Code}, c.finish(end)

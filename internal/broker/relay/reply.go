@@ -140,6 +140,19 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
+// fill reads until b is full or there is an error; io.EOF may come with bytes. Other than io.ReadFull it does not take a cut message for an
+// end.
+func fill(r io.Reader, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var m int
+		m, err = r.Read(b[n:])
+		n += m
+	}
+	return n, err
+}
+
+var errNoMessage = status.Error(codes.Internal, "Missing response message.")
+
 var errManyMessages = status.Error(codes.Internal, "the node answered with more than one message")
 
 // decompress answers with a plain message of a compressed one, whose first pieces it frees. The length is in front of a message, so that
@@ -156,28 +169,28 @@ func (r *replying) decompress(q mem.BufferSlice) error {
 	most := min(c.s.cfg.Limits.BackendDecode, c.encode)
 	var out mem.BufferSlice
 	defer func() { out.Free() }()
-	for total := 0; ; {
+	for total, more := 0, true; more; {
 		b := mem.DefaultBufferPool().Get(grpcmsg.FreeBytes)
-		n, err := io.ReadFull(z, *b)
+		n, err := fill(z, *b)
 		*b = (*b)[:n]
 		out = append(out, mem.NewBuffer(b, mem.DefaultBufferPool()))
 		if total += n; total > most {
 			return grpcraw.TooLongInside(most)
 		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			break
-		}
-		if err != nil {
+		if err != nil && err != io.EOF {
 			if _, of := status.FromError(err); of {
 				return err
 			}
 			return grpcmsg.ErrDamaged
 		}
+		more = err == nil
 		if err := c.Need(int64(c.data.Len() + total)); err != nil {
 			return err
 		}
 	}
-	// What follows the compressed message is a fault, and what the decompressor left of it is nothing to wait for.
+	if r.got != r.want {
+		return errNoMessage
+	}
 	if err := r.headers(); err != nil {
 		return err
 	}
@@ -239,7 +252,7 @@ func (r *replying) headers() error {
 // end is for the end of the node's call.
 func (r *replying) end(end *grpcraw.End) error {
 	if end.Code == codes.OK && (r.want == 0 || r.got != r.want) {
-		return status.Error(codes.Internal, "Missing response message.")
+		return errNoMessage
 	}
 	if !r.c.sent {
 		return r.headers()

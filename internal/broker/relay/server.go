@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -23,7 +24,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	summapb "github.com/weft-search/weft/api/summa"
-	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/front/grpcfront"
 	"github.com/weft-search/weft/internal/obs"
@@ -120,7 +120,7 @@ type Config struct {
 // Server takes the calls.
 type Server struct {
 	cfg       Config
-	calls     *admit.Gate
+	calls     atomic.Int64 // under way
 	replies   *grpcmsg.Outgoing
 	inflating chan struct{}
 	failures  obs.LineLimit
@@ -129,7 +129,7 @@ type Server struct {
 // New returns a server that does not listen yet.
 func New(cfg Config) *Server {
 	return &Server{
-		cfg: cfg, calls: admit.New("broker_calls", int64(cfg.Limits.Calls), 0, 0), replies: grpcmsg.NewOutgoing(cfg.Limits.Replies),
+		cfg: cfg, replies: grpcmsg.NewOutgoing(cfg.Limits.Replies),
 		inflating: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 	}
 }
@@ -164,6 +164,10 @@ func (s *Server) grpcServer(more ...grpc.ServerOption) (*grpc.Server, *health.Se
 		grpc.InitialWindowSize(2 * mib),
 		grpc.InitialConnWindowSize(4 * mib),
 		grpc.MaxHeaderListSize(16 * kib),
+		// Goroutines that are kept have stacks as large as calls need.
+		grpc.NumStreamWorkers(uint32(8 * runtime.GOMAXPROCS(0))),
+		grpc.WriteBufferSize(writeBytes),
+		grpc.SharedWriteBuffer(true),
 		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
@@ -246,11 +250,11 @@ func (s *Server) handle(m *Method, ss grpc.ServerStream) (err error) {
 		return err
 	}
 	defer conn.Leave()
-	place, err := s.calls.TryEnter(1)
-	if err != nil {
+	if s.calls.Add(1) > int64(s.cfg.Limits.Calls) {
+		s.calls.Add(-1)
 		return errCalls
 	}
-	defer place.Release()
+	defer s.calls.Add(-1)
 	if m.Service == indexService {
 		c.decode, c.encode = s.cfg.Limits.IndexDecode, s.cfg.Limits.IndexEncode
 	}

@@ -100,7 +100,6 @@ type conn struct {
 	shared   bool       // parts of chunk were handed out
 	from, to int
 	large    bool // chunks are
-	full     bool // the last read filled its chunk
 	owed     int64
 	body     body
 	inBlock  uint32 // stream of a header block that goes on; 0: none
@@ -129,7 +128,7 @@ const (
 	// leastChunk is the room with which a chunk is read into.
 	leastChunk = 4 << 10
 	// pinned is the part of a chunk that a piece of a reply has to be to keep the chunk; a smaller piece is copied.
-	pinned = 8
+	pinned = 32
 )
 
 type chunks struct{ small, large sync.Pool }
@@ -486,7 +485,6 @@ func (c *conn) idle() {
 	if c.from == c.to {
 		c.release()
 	}
-	c.large = false
 }
 
 // read reads and handles frames until the connection ends.
@@ -509,9 +507,8 @@ func (c *conn) read() error {
 			return io.EOF
 		}
 		c.heard = true
-		full := c.to+n == len(c.data)
-		c.large = full
 		c.to += n
+		c.large = c.to == len(c.data) || n >= smallChunk/2
 		err = c.parse()
 		c.settle()
 		if err != nil {
@@ -694,11 +691,12 @@ func (c *conn) take() error {
 		} else {
 			piece = mem.Copy(part, mem.DefaultBufferPool())
 		}
-		if !s.deliver(piece) {
+		switch taken, tell := s.deliver(piece); {
+		case !taken:
 			piece.Free()
 			c.giveUp(s, h2FlowControl, internal("the node sent more than it was asked for"))
 			s = nil
-		} else {
+		case tell:
 			c.note(s)
 		}
 	}

@@ -67,7 +67,8 @@ type Node struct {
 	pause    time.Duration
 	earliest time.Time // of the next try
 	closed   bool
-	refused  []string // encodings that the node does not take
+	idle     chan struct{} // closed when the last call has ended; nil: the node takes calls
+	refused  []string      // encodings that the node does not take
 }
 
 // NewNode returns a node without connections.
@@ -95,7 +96,7 @@ func (n *Node) pick(ctx context.Context, late *time.Timer) (*conn, error) {
 	}
 	for tried := false; ; {
 		n.mu.Lock()
-		if n.closed {
+		if n.closed || n.idle != nil {
 			n.mu.Unlock()
 			return nil, unreachable("the node has left", ErrClosed)
 		}
@@ -145,8 +146,22 @@ func (n *Node) give(c *conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	c.active--
-	n.active--
+	if n.active--; n.active == 0 && n.idle != nil {
+		close(n.idle)
+	}
 	n.free()
+}
+
+// leave ends the taking of calls. What it returns is closed when there is none any more. It is called once.
+func (n *Node) leave() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.idle = make(chan struct{})
+	if n.active == 0 {
+		close(n.idle)
+	}
+	n.free()
+	return n.idle
 }
 
 // free wakes those who wait for a place. Called with the lock held.

@@ -41,6 +41,9 @@ type stream struct {
 	head   Head
 	queue  mem.BufferSlice
 	window int64 // how much may still come
+	queued int   // bytes
+	coming int64 // that are still to come of a reply whose length is known; 0: it is not
+	wakeAt int   // bytes that are queued, where the length is known
 	end    *End
 	err    error
 	over   bool // end or err is set, or nobody waits
@@ -69,21 +72,30 @@ func (s *stream) next(out []byte, n int) []byte {
 	return out
 }
 
-// deliver takes a piece of the reply; false if that is more than may come.
-func (s *stream) deliver(piece mem.Buffer) bool {
+// wakeBytes is how much of a long reply wakes its caller: less of it is of no use to anybody before the rest is there. It is never more than
+// half of what may come ahead, below which more is let come: so that the node and the caller do not wait for each other.
+const wakeBytes = 64 << 10
+
+// deliver takes a piece of the reply, and tells whether the caller should know; taken is false if that is more than may come.
+func (s *stream) deliver(piece mem.Buffer) (taken, tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := int64(piece.Len())
-	if n > s.window {
-		return false
+	n := piece.Len()
+	if int64(n) > s.window {
+		return false, false
 	}
-	s.window -= n
+	s.window -= int64(n)
 	if s.over {
 		piece.Free()
-		return true
+		return true, false
 	}
 	s.queue = append(s.queue, piece)
-	return true
+	s.queued += n
+	if s.coming == 0 {
+		return true, true
+	}
+	s.coming -= int64(n)
+	return true, s.queued >= s.wakeAt || s.coming <= 0
 }
 
 // fail ends the call with an error, unless it has ended.
@@ -146,7 +158,9 @@ type Stream struct {
 	read    int64 // of it, read
 	total   int64 // that is wanted
 	most    int64 // at once
+	ahead   int64 // at once for now
 	expects bool
+	waited  bool // since more was let come
 }
 
 // maxTries is how often a call is begun that no node began.
@@ -266,17 +280,31 @@ func (s *Stream) failure(err error) error {
 // come, and has to be called once where a reply is longer than FreeWindow: the node waits for it.
 func (s *Stream) Expect(total, most int64) {
 	s.total, s.most, s.expects = total, max(most, FreeWindow), true
-	s.grant()
+	s.ahead = min(s.most, firstWindow)
+	s.s.mu.Lock()
+	// What is queued was counted before anybody knew.
+	s.s.coming = max(total-s.read-int64(s.s.queued), 0)
+	s.s.wakeAt = int(min(wakeBytes, s.ahead/2))
+	s.s.mu.Unlock()
+	s.let(s.ahead - (s.have - s.read))
 }
 
 // grant lets more of the reply come when much of what may come has.
 func (s *Stream) grant() {
 	ahead := s.have - s.read
-	if !s.expects || s.have >= s.total || ahead > s.most/2 {
+	if !s.expects || s.have >= s.total || ahead > s.ahead/2 {
 		return
 	}
-	n := min(s.most-ahead, s.total-s.have)
-	if n <= 0 {
+	// Who waits for the node while there was room for more takes faster than it comes: a longer way needs a larger window.
+	if s.waited {
+		s.ahead, s.waited = min(2*s.ahead, s.most), false
+	}
+	s.let(s.ahead - ahead)
+}
+
+// let lets n bytes more come, if there are so many.
+func (s *Stream) let(n int64) {
+	if n = min(n, s.total-s.have); n <= 0 {
 		return
 	}
 	s.have += n
@@ -302,7 +330,7 @@ func (s *Stream) Read() (mem.BufferSlice, error) {
 	for {
 		s.s.mu.Lock()
 		q, over, err := s.s.queue, s.s.over, s.s.err
-		s.s.queue = nil
+		s.s.queue, s.s.queued = nil, 0
 		s.s.mu.Unlock()
 		if len(q) > 0 {
 			s.read += int64(q.Len())
@@ -317,11 +345,15 @@ func (s *Stream) Read() (mem.BufferSlice, error) {
 		}
 		// The rest of a message goes on also when the reply has begun.
 		s.push()
+		s.waited = true
 		if err := s.wait(); err != nil {
 			return nil, err
 		}
 	}
 }
+
+// firstWindow is how much of a reply may wait to be read at first.
+const firstWindow = 128 << 10
 
 // End is the status of the call; nil before Read has ended with io.EOF.
 func (s *Stream) End() *End {
