@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,7 +109,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	b.tellHealth()
 	b.run.Go(func() {
 		if err := b.fleet.Run(run); err != nil {
-			b.end(fmt.Errorf("discovery: %w", err))
+			b.end(err)
 		}
 	})
 	b.run.Go(func() {
