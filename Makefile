@@ -2,7 +2,7 @@
 GO ?= go
 TEST_TIMEOUT ?= 20m
 
-.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-check quality tail crash faults clock hostile summa-client check clean
+.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-check quality tail crash faults clock hostile summa-client kube check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
@@ -97,6 +97,9 @@ hostile: ## clients that do not read, do not send, leave or ask nonsense, before
 
 summa-client: ## the published Python client of Summa against a node (takes Python 3 and the package registry; a minute)
 	WEFT_SUMMA_CLIENT=1 $(GO) test -count=1 -timeout 10m -v ./internal/cli/summatest ./api/summa
+
+kube: ## discovery of pods and deploy/ against a real Kubernetes API server, built from its modules (six minutes of processor time at first)
+	WEFT_KUBE=1 $(GO) test -count=1 -timeout 60m -v -run TestAgainstARealAPIServer ./internal/topology/pods
 
 check: lint test invariants ## what continuous integration runs
 

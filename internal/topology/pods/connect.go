@@ -27,11 +27,12 @@ import (
 // errors of Run, or not worth telling. Nobody else uses klog, and nothing logs before init is through.
 func init() { klog.SetLogger(logr.Discard()) }
 
-// quiet is a handler for what client-go says: all of it is for those who look for a fault, since source tells what fails.
+// quiet is a handler for what client-go says: all of it is for those who look for a fault, since source tells what fails. What is beyond
+// klog's verbosity 4, which are whole requests and replies, is for nobody.
 type quiet struct{ slog.Handler }
 
-func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
-	return q.Handler.Enabled(ctx, slog.LevelDebug)
+func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelDebug && q.Handler.Enabled(ctx, slog.LevelDebug)
 }
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {

@@ -407,6 +407,9 @@ func TestNothingIsWrittenPastTheLog(t *testing.T) {
 	if b, err := io.ReadAll(read); err != nil || len(b) > 0 {
 		t.Errorf("on stderr: %q, %v", b, err)
 	}
+	if strings.Contains(log.String(), "10.0.0.1") {
+		t.Errorf("the log has replies:\n%s", log.String())
+	}
 	if !strings.Contains(log.String(), "from=client-go") || strings.Contains(log.String(), "level=ERROR") || strings.Contains(log.String(), "level=INFO") {
 		t.Errorf("the log has:\n%s", log.String())
 	}
