@@ -24,7 +24,7 @@ type DocumentError struct{ Text string }
 func (e *DocumentError) Error() string { return e.Text }
 
 func refuse(format string, args ...any) *DocumentError {
-	return &DocumentError{fmt.Sprintf(format, args...)}
+	return &DocumentError{Cut(fmt.Sprintf(format, args...), MaxErrorText)}
 }
 
 // Tags mark, in the source of a document, a value that is of another kind than its field: {"$text": "x"} in a field of bytes. A json
@@ -497,17 +497,7 @@ func (c *Documents) json(values []value, v value, f *schema.Field, src string) (
 }
 
 // shorten cuts a value for a message.
-func shorten(b []byte) string {
-	const most = 200
-	if len(b) <= most {
-		return string(b)
-	}
-	n := most
-	for n > 0 && !utf8.RuneStart(b[n]) {
-		n--
-	}
-	return string(b[:n]) + "…"
-}
+func shorten(b []byte) string { return Cut(string(b[:min(len(b), 2*maxQuoted)]), maxQuoted) }
 
 // fill writes the source and the typed fields.
 func (c *Documents) fill(doc *schema.Document, values []value) error {

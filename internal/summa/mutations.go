@@ -47,7 +47,7 @@ func NoPrimaryKey() *Error {
 }
 
 // DuplicateKey is what a document with the key of another one is refused with.
-func DuplicateKey(key string) string { return "Duplicate primary key: " + key }
+func DuplicateKey(key string) string { return Cut("Duplicate primary key: "+key, MaxErrorText) }
 
 // CheckAddress reads the address of a document: its segment id as 32 hexadecimal digits, padded, in lower case.
 func CheckAddress(a *summapb.DocAddress) (segment string, doc uint32, err error) {
@@ -70,7 +70,7 @@ func CheckAddress(a *summapb.DocAddress) (segment string, doc uint32, err error)
 		id[len(id)-n+i] = c
 	}
 	if bad {
-		return "", 0, invalid("Invalid segment_id: %s", a.SegmentId)
+		return "", 0, invalid("Invalid segment_id: %s", Cut(a.SegmentId, maxQuoted))
 	}
 	return string(id), a.DocId, nil
 }

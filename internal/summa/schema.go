@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/schema"
@@ -76,10 +77,10 @@ func sdlError(src string, err error) string {
 	if !errors.As(err, &p) {
 		return err.Error()
 	}
-	if plainFaults.MatchString(p.Msg) {
-		return p.Msg
+	if msg := Cut(p.Msg, MaxErrorText); plainFaults.MatchString(msg) {
+		return msg
 	}
-	line, col, msg := p.Line, p.Col, p.Msg
+	line, col, msg := p.Line, p.Col, Cut(p.Msg, 2*maxQuoted)
 	if rules, ok := expected(msg); ok {
 		msg = "expected " + rules
 	}
@@ -92,8 +93,33 @@ func sdlError(src string, err error) string {
 	}
 	number := strconv.Itoa(line)
 	edge := strings.Repeat(" ", len(number)) + " |"
+	quoted, under := quote(lineOf(src, line), col-1)
 	return fmt.Sprintf("Parse error: %s--> %d:%d\n%s\n%s | %s\n%s %s^---\n%s\n%s = %s",
-		strings.Repeat(" ", len(number)), line, col, edge, number, lineOf(src, line), edge, strings.Repeat(" ", col-1), edge, edge[:len(number)], msg)
+		strings.Repeat(" ", len(number)), line, col, edge, number, quoted, edge, strings.Repeat(" ", under), edge, edge[:len(number)], msg)
+}
+
+// maxQuoted bounds what an error quotes of what it is about, in bytes.
+const maxQuoted = 200
+
+// quote returns a line, of a long one what stands around one of its characters, and where in it that is, in characters.
+func quote(line string, at int) (quoted string, under int) {
+	if len(line) <= maxQuoted {
+		return line, at
+	}
+	from := 0 // in bytes
+	for range at {
+		_, n := utf8.DecodeRuneInString(line[from:])
+		from += n
+	}
+	start, cut := from, ""
+	for start > 0 && (from-start < maxQuoted/2 || !utf8.RuneStart(line[start])) {
+		start--
+	}
+	if start > 0 {
+		cut = "…"
+	}
+	quoted = Cut(line[start:min(len(line), start+2*maxQuoted)], maxQuoted)
+	return cut + quoted, utf8.RuneCountInString(cut) + utf8.RuneCountInString(line[start:from])
 }
 
 const itemRules = "max_l1_phrase_terms_def, reorder_on_merge_def, default_fields_def, query_router_def"
