@@ -65,3 +65,11 @@ func (v *View) topology(e entry) IndexTopology {
 func (v *View) Backends() []*Node {
 	return slices.SortedFunc(slices.Values(v.nodes), func(a, b *Node) int { return strings.Compare(a.ID, b.ID) })
 }
+
+// Acts is what a node of the view counts as: an unlabelled node that is alone on its shard is the master, as writes have it.
+func (v *View) Acts(n *Node) Role {
+	if at, ok := v.byShard[n.Shard]; ok && n.Role == Unlabeled && v.shards[at].end-v.shards[at].from == 1 {
+		return Master
+	}
+	return n.Role
+}

@@ -552,6 +552,17 @@ func TestTopologyShowsCopiesThatAreNotRoutable(t *testing.T) {
 	}
 }
 
+func TestANodeAloneOnItsShardActsAsMaster(t *testing.T) {
+	v := view(nil, "a@0 unready", "b@1", "c@1", "d@2 follower", "e@3 master", "f@3 master")
+	var got []string
+	for _, n := range v.Backends() {
+		got = append(got, n.ID+" "+v.Acts(n).String())
+	}
+	if want := []string{"a master", "b unlabeled", "c unlabeled", "d follower", "e master", "f master"}; !slices.Equal(got, want) {
+		t.Errorf("%q, not %q", got, want)
+	}
+}
+
 func TestMapAge(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for _, c := range []struct {

@@ -59,7 +59,7 @@ func (a *admin) GetTopology(ctx context.Context, req *brokerpb.GetTopologyReques
 			index.Partitions = append(index.Partitions, part)
 			for _, n := range s.Nodes {
 				r := &brokerpb.ReplicaState{
-					BackendId: n.ID, Address: n.Address, Role: n.Role.String(), Health: n.Health.String(), IndexMapAgeMs: n.MapAge(now),
+					BackendId: n.ID, Address: n.Address, Role: p.Acts(n).String(), Health: n.Health.String(), IndexMapAgeMs: n.MapAge(now),
 				}
 				part.Replicas = append(part.Replicas, r)
 				if !n.Routable() {
@@ -105,11 +105,11 @@ func (a *admin) GetBackends(context.Context, *brokerpb.GetBackendsRequest) (*bro
 		return nil, err
 	}
 	defer leave()
-	now := time.Now()
+	p, now := a.b.picture.Load(), time.Now()
 	out := &brokerpb.GetBackendsResponse{}
-	for _, n := range a.b.picture.Load().Backends() {
+	for _, n := range p.Backends() {
 		out.Backends = append(out.Backends, &brokerpb.BackendState{
-			BackendId: n.ID, Address: n.Address, ShardId: n.Shard, Role: n.Role.String(), Health: n.Health.String(), Indexes: n.Indexes,
+			BackendId: n.ID, Address: n.Address, ShardId: n.Shard, Role: p.Acts(n).String(), Health: n.Health.String(), Indexes: n.Indexes,
 			IndexMapAgeMs: n.MapAge(now), ConsecutiveFailures: n.Failures, Ready: n.Ready,
 		})
 	}
