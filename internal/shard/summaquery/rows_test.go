@@ -44,6 +44,27 @@ func TestManyRowsOfADocumentEndWithTheCaller(t *testing.T) {
 	}
 }
 
+// TestManyPlacesNearEachOtherEndWithTheCaller leaves while the proximity of words in one document is computed.
+func TestManyPlacesNearEachOtherEndWithTheCaller(t *testing.T) {
+	many := strings.Repeat("a b ", 30_000)
+	ix := small(t, `field f: text<simple> [indexed<token_position>] field c: text<simple> [indexed<chunked, token_position>]`, textDoc("f", many)+textDoc("c", many))
+	for _, field := range []string{"f", "c"} {
+		req := request(t, `limit: 1 query {match {field: "`+field+`" text: "a b"}}`)
+		const enough = 1 << 30
+		looks := func(weight float32) int {
+			req.GetQuery().GetMatch().ProximityWeight = weight
+			whole := &leaving{Context: t.Context(), looks: enough}
+			if resp, err := search(whole, ix, req); err != nil || len(resp.Hits) != 1 {
+				t.Fatalf("%d hits: %v", len(resp.GetHits()), err)
+			}
+			return enough - whole.looks
+		}
+		if with, without := looks(1), looks(0); with < without+3 {
+			t.Errorf("%s: %d looks at the caller with the proximity of 60,000 places, %d without", field, with, without)
+		}
+	}
+}
+
 // TestRowsAreMadeForThePageOnly counts the places that are read by what the search holds for them.
 func TestRowsAreMadeForThePageOnly(t *testing.T) {
 	ix := small(t, `field f: text<simple> [indexed<token_position>] field v: dense_vector<2> [indexed<flat>]`,
@@ -201,6 +222,17 @@ func TestRowsOfSeveralValuesAddUp(t *testing.T) {
 func BenchmarkTermWithManyPlaces(b *testing.B) {
 	ix := small(b, `field f: text<simple> [indexed<positions>]`, slices.Repeat([]string{textDoc("f", strings.Repeat("a ", 32_768))}, 10)...)
 	req := request(b, `query {term {field: "f" term: "a"}}`)
+	for b.Loop() {
+		if _, err := search(b.Context(), ix, req); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkProximityOfManyPlaces adds the proximity of two words that stand next to each other very often in a document.
+func BenchmarkProximityOfManyPlaces(b *testing.B) {
+	ix := small(b, `field f: text<simple> [indexed<token_position>]`, textDoc("f", strings.Repeat("a b ", 200_000)))
+	req := request(b, `query {match {field: "f" text: "a b" proximity_weight: 1 proximity_window: 64}}`)
 	for b.Loop() {
 		if _, err := search(b.Context(), ix, req); err != nil {
 			b.Fatal(err)

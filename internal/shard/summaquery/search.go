@@ -192,6 +192,9 @@ func (s *search) fusion(c *compiler, q *summapb.FusionQuery) error {
 	if export != nil {
 		for i, h := range page {
 			c := cands[place{int32(h.leaf), h.doc}]
+			if err := s.r.did(1 + len(c.passages)); err != nil {
+				return err
+			}
 			if err := s.room.Take(exportCost(c, most)); err != nil {
 				return err
 			}
