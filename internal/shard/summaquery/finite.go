@@ -60,7 +60,7 @@ func (r *runner) reach(p *part, k int) (far float64, err error) {
 		}
 		far *= math.Abs(float64(p.factor))
 	case kindBool:
-		for _, list := range [][]*part{p.must, p.should} {
+		for _, list := range [][]*part{p.must, r.someShould(p)} {
 			for _, kid := range list {
 				one, err := r.reach(kid, k)
 				if err != nil {
