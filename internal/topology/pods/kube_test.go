@@ -18,6 +18,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +38,7 @@ type kube struct {
 	etcd string // URL
 	http *http.Client
 	api  *exec.Cmd
+	away atomic.Bool
 }
 
 const adminToken = "admin-of-the-test"
@@ -282,9 +285,19 @@ func (k *kube) patch(name, body string) {
 	k.must(http.MethodPatch, podsPath+"/"+name, "application/merge-patch+json", body)
 }
 
+// watcher connects with a token. While away is set, it finds no server.
 func (k *kube) watcher(token string) *Watcher {
 	w := watcher(k.t, Config{})
-	w.connect = func(c Config) (podAPI, func(), error) { return dial(k.config(token), c) }
+	w.connect = func(c Config) (podAPI, func(), error) {
+		rc := k.config(token)
+		rc.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if k.away.Load() {
+				return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
+		return dial(rc, c)
+	}
 	return w
 }
 
@@ -330,14 +343,17 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	k.patch("a", `{"metadata":{"finalizers":null}}`)
 	f.until("b")
 
-	// The server dies and comes again; then once more without its past.
+	// The server dies and comes again, and at first may refuse everybody, since it does not know its roles yet.
 	stop(k.api)
 	k.startAPI()
 	k.pod(pod("bb", "0", "10.0.0.3"))
 	f.until("b bb")
+	// Once more, without its past: the watch is asked for when it is ready.
+	k.away.Store(true)
 	stop(k.api)
 	k.forget()
 	k.startAPI()
+	k.away.Store(false)
 	k.pod(pod("c", "0", "10.0.0.3"))
 	f.until("b bb c")
 	for i := range 20 {
