@@ -1,7 +1,6 @@
 package grpcmsg
 
 import (
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -123,12 +123,17 @@ func Decompressor(name string, in io.Reader) (r io.Reader, done func(), err erro
 			return nil, nil, ErrDamaged
 		}
 		return z, func() { errors.Join(z.Close()) }, nil
+	case "", encoding.Identity:
+		return nil, nil, errNoEncoding
 	}
 	return nil, nil, status.Errorf(codes.Unimplemented, "Content is compressed with `%s` which isn't supported", name)
 }
 
 // ErrDamaged is the status of a message that cannot be decompressed.
 var ErrDamaged = status.Error(codes.Internal, "Error decompressing: the message is damaged")
+
+// errNoEncoding is the status of a message that says that it is compressed, of a call that names no encoding.
+var errNoEncoding = status.Error(codes.Internal, "protocol error: received message with compressed-flag but no grpc-encoding was specified")
 
 // BestCompressor is what a reply is compressed with: zstd where the caller takes it, else gzip, else nothing.
 func BestCompressor(ctx context.Context) string {

@@ -32,6 +32,10 @@ type Incoming struct {
 	Most   int                     // bytes of the longest message, as it is on the wire
 	// Need is asked before so many bytes of the message under way are held in all.
 	Need func(bytes int64) error
+	// Expect, where it is not nil, is told of the length of a message on the wire, and whether it is compressed, before Need is asked.
+	Expect func(bytes int, compressed bool) error
+	// Patient is for streams, whose callers send the next message when they have one: a header may come as late as it likes.
+	Patient bool
 }
 
 // wait runs something that waits for the other side, for at most Stall and until the end.
@@ -51,8 +55,7 @@ func (in *Incoming) wait(end time.Time, what func() error) error {
 // Receive reads a message as it is on the wire. io.EOF means that the caller has closed its side; the errors of the message have a status.
 func (in *Incoming) Receive() (header [5]byte, data mem.BufferSlice, err error) {
 	n := 0
-	// One wait for a header and all of a small message.
-	if err := in.wait(time.Time{}, func() error {
+	begin := func() error {
 		if err := in.Stream.ReadMessageHeader(header[:]); err != nil {
 			return err
 		}
@@ -63,7 +66,14 @@ func (in *Incoming) Receive() (header [5]byte, data mem.BufferSlice, err error) 
 		if header[0] > 1 {
 			return status.Errorf(codes.Internal, "protocol error: received message with invalid compression flag: %d (valid flags are 0 and 1)", header[0])
 		}
-		if n = int(size); n == 0 || n > FreeBytes {
+		n = int(size)
+		if in.Expect != nil {
+			return in.Expect(n, header[0] == 1)
+		}
+		return nil
+	}
+	short := func() error {
+		if n == 0 || n > FreeBytes {
 			return nil
 		}
 		if err := in.Need(int64(n)); err != nil {
@@ -72,7 +82,21 @@ func (in *Incoming) Receive() (header [5]byte, data mem.BufferSlice, err error) 
 		piece, err := in.Stream.Read(n)
 		data = piece
 		return cutShort(err)
-	}); err != nil {
+	}
+	if in.Patient {
+		if err = begin(); err == nil {
+			err = in.wait(time.Time{}, short)
+		}
+	} else {
+		// One wait for a header and all of a small message.
+		err = in.wait(time.Time{}, func() error {
+			if err := begin(); err != nil {
+				return err
+			}
+			return short()
+		})
+	}
+	if err != nil {
 		data.Free()
 		return header, nil, err
 	}
