@@ -140,7 +140,6 @@ func New(cfg Config) (*Node, error) {
 	n.summaMemory = admit.New(front.GateMemory, l.RequestBytes, l.SearchQueue+l.BulkQueue, l.QueueWait)
 	if cfg.SummaAddr != "" {
 		n.summa = summanode.New(summanode.Config{Host: summaHost{n}, Searcher: newSummaSearcher(cfg.SummaTokenizers), Limits: cfg.Summa, Log: n.log, Metrics: cfg.Metrics})
-		front.WatchGate(cfg.Metrics, "summa_bytes", n.summaMemory)
 	}
 	n.resolveMetrics()
 	n.placed.dir = dir

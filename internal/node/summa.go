@@ -155,6 +155,9 @@ func (h summaHost) Charge(ctx context.Context, have, more int64) (given int64, r
 	return given, place.Release, nil
 }
 
+// MemoryLimit implements summanode.Host.
+func (h summaHost) MemoryLimit() int64 { return h.node.summaMemory.Limit() }
+
 // Samples implements summanode.Host.
 func (h summaHost) Samples(emit func(obs.IndexSample)) { h.node.samples(emit) }
 

@@ -216,6 +216,113 @@ func TestSummaStreamsTellEveryRefusal(t *testing.T) {
 	}
 }
 
+// TestSummaStreamsMayPause is silent on a stream for longer than a message may take to arrive: what came before is applied meanwhile, and
+// the stream goes on.
+func TestSummaStreamsMayPause(t *testing.T) {
+	s := newSummaNode(t, Config{Summa: summanode.Limits{Stall: 100 * time.Millisecond}})
+	s.create("notes", summaNotes)
+	st, err := s.index.IndexDocuments(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range uint32(3) {
+		if err := st.Send(&summapb.IndexDocumentRequest{IndexName: "notes", Fields: summaText("id", fmt.Sprint(k)).Fields}); err != nil {
+			t.Fatal(err)
+		}
+		for s.commit("notes") != k+1 {
+			if t.Context().Err() != nil {
+				t.Fatal("what came on the stream is not applied")
+			}
+		}
+	}
+	r, err := st.CloseAndRecv()
+	if err != nil || r.IndexedCount != 3 || len(r.Errors) != 0 {
+		t.Errorf("%v, %v", r, err)
+	}
+	if used := s.node.summaMemory.Used(); used != 0 {
+		t.Errorf("%d bytes are still charged", used)
+	}
+}
+
+// TestSummaStreamEndsWithTheServer has a stream that goes on for ever: it does not keep the server from ending in good order, and what was
+// applied of it is published.
+func TestSummaStreamEndsWithTheServer(t *testing.T) {
+	dir := t.TempDir()
+	var applied atomic.Int32
+	s := newSummaNodeWith(t, Config{DataDir: dir}, withApply(func(_ context.Context, ops []shard.Op, next func() ([]shard.OpResult, error)) ([]shard.OpResult, error) {
+		res, err := next()
+		applied.Add(int32(len(ops)))
+		return res, err
+	}))
+	s.create("notes", summaNotes)
+	st, err := s.index.IndexDocuments(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(k int) error {
+		return st.Send(&summapb.IndexDocumentRequest{IndexName: "notes", Fields: summaText("id", fmt.Sprint(k)).Fields})
+	}
+	for k := range 600 { // a whole run, and a part of one
+		if err := send(k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for applied.Load() < 512 {
+		if t.Context().Err() != nil {
+			t.Fatal("nothing was applied")
+		}
+	}
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for k := 600; send(k) == nil; k++ {
+			<-time.After(time.Millisecond)
+		}
+	})
+	if err := s.node.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	sender.Wait()
+	wantStatus(t, st.RecvMsg(&summapb.IndexDocumentsResponse{}), codes.Unavailable, "Summa server is shutting down")
+	again := newSummaNode(t, Config{DataDir: dir})
+	r, err := again.search.Search(t.Context(), &summapb.SearchRequest{IndexName: "notes", Query: &summapb.Query{Query: &summapb.Query_All{All: &summapb.AllQuery{}}}})
+	if n := int64(r.GetTotalHits()); err != nil || n < 512 || n != int64(applied.Load()) {
+		t.Errorf("%d documents show, %d were applied: %v", n, applied.Load(), err)
+	}
+}
+
+// TestSummaIdleStreamsLeavePlacesToOthers has as many streams as there may be, of which nothing comes, and as many calls that have not begun.
+func TestSummaIdleStreamsLeavePlacesToOthers(t *testing.T) {
+	s := newSummaNode(t, Config{Summa: summanode.Limits{Calls: 1, Streams: 3}})
+	s.create("notes", summaNotes)
+	for range 3 {
+		if _, err := s.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, "/summa.IndexService/Commit"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Of four streams one is refused.
+	ctx, leave := context.WithCancel(t.Context())
+	got := make(chan error, 4)
+	for range 4 {
+		st, err := s.index.IndexDocuments(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { got <- st.RecvMsg(&summapb.IndexDocumentsResponse{}) }()
+	}
+	wantStatus(t, <-got, codes.ResourceExhausted, "too many calls are under way; retry later")
+	s.batch("notes", summaText("id", "1"))
+	if n := s.commit("notes"); n != 1 {
+		t.Errorf("%d documents", n)
+	}
+	s.all("notes", "id")
+	leave()
+	for range 3 {
+		if err := <-got; codeOf(err) != "CANCELED" {
+			t.Error(err)
+		}
+	}
+}
+
 // TestSummaBackpressure has no room for documents from the second run on: every document has its own error.
 func TestSummaBackpressure(t *testing.T) {
 	var calls atomic.Int32
@@ -485,10 +592,20 @@ func TestSummaMessageCaps(t *testing.T) {
 	for range 200 {
 		bad = append(bad, summaText("nofield", "x"))
 	}
-	_, err := s.index.BatchIndexDocuments(t.Context(), &summapb.BatchIndexDocumentsRequest{IndexName: "notes", Documents: bad})
-	if codeOf(err) != "OUT_OF_RANGE" || !strings.Contains(err.Error(), "Error, encoded message length too large") {
-		t.Error(err)
+	// What is in is told, if in short words; a batch that cannot be answered at all is refused whole.
+	bad[7] = summaText("id", "good")
+	r, err := s.index.BatchIndexDocuments(t.Context(), &summapb.BatchIndexDocumentsRequest{IndexName: "notes", Documents: bad})
+	if err != nil || r.IndexedCount != 1 || r.ErrorCount != 199 || len(r.Errors) != 199 || r.Errors[0].Error != "Field 'nofield' not found in schema" || r.Errors[198].Error != "refused" {
+		t.Errorf("%v, %v", r, err)
 	}
+	for k, e := range r.GetErrors() {
+		if at := k + min(k/7, 1); int(e.Index) != at {
+			t.Fatalf("error %d is of document %d", k, e.Index)
+		}
+	}
+	bad = append(bad, bad[:50]...)
+	_, err = s.index.BatchIndexDocuments(t.Context(), &summapb.BatchIndexDocumentsRequest{IndexName: "notes", Documents: bad})
+	wantStatus(t, err, codes.ResourceExhausted, "a batch of 250 documents cannot be answered in 4096 bytes")
 	if used := s.node.summaMemory.Used(); used != 0 {
 		t.Errorf("%d bytes are still charged", used)
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/summa"
 	"github.com/weft-search/weft/internal/wire/grpcconn"
 	"github.com/weft-search/weft/internal/wire/grpcmsg"
@@ -21,9 +22,8 @@ import (
 )
 
 const (
-	// freeBytes is how much of a message is not charged, and maxStep the most of it that is asked for at a time.
+	// freeBytes is how much of a message is not charged.
 	freeBytes = grpcmsg.FreeBytes
-	maxStep   = grpcmsg.MaxStep
 	// maxGrowth is how many times the longest message a message may take beyond its bytes when it is decoded, and leastGrowth what it may
 	// take in any case: room for the statistics of some hundred thousand terms.
 	maxGrowth   = 2
@@ -44,8 +44,9 @@ type call struct {
 	cancel  context.CancelCauseFunc
 	decode  int // longest message that is taken
 	encode  int
-	charged int64
-	give    []func()
+	stream  bool          // the caller may be as late with its messages as it likes
+	arrives func() error  // called when a message begins to arrive
+	memory  claim         // of its messages
 	room    *grpcmsg.Room // of the reply
 	made    int64         // how much of it hydrate was told of
 }
@@ -68,7 +69,7 @@ func unary[M any, P message[M], R proto.Message](service, name string, serve fun
 			m := P(new(M))
 			if err := c.receive(m); err != nil {
 				if err == io.EOF {
-					return &summa.Error{Code: codes.Internal, Text: "Missing request message."}
+					return errNoMessage
 				}
 				return err
 			}
@@ -86,6 +87,15 @@ func handleIndexDocuments(srv any, ss grpc.ServerStream) error {
 	s := srv.(*Server)
 	return s.handle(indexService, "IndexDocuments", ss, s.indexDocuments)
 }
+
+// What callers have done wrong below the services. They are no *summa.Error, so that nobody is told of them as of a failure of the node.
+var (
+	errNoMessage = status.Error(codes.Internal, "Missing request message.")
+	errUndecoded = status.Error(codes.Internal, "failed to decode Protobuf message")
+)
+
+// errTooMany is the refusal of a call that is one too many.
+var errTooMany = &summa.Error{Code: codes.ResourceExhausted, Text: "too many calls are under way; retry later"}
 
 // errClosing is the refusal of a node that ends.
 var errClosing = &summa.Error{Code: codes.Unavailable, Text: "Summa server is shutting down"}
@@ -114,9 +124,14 @@ func (s *Server) handle(service, name string, ss grpc.ServerStream, run func(*ca
 		return err
 	}
 	defer conn.Leave()
-	place, err := s.calls.TryEnter(1)
+	// Who has sent nothing yet, and a stream that may be silent for hours, take no place of those who have.
+	gate, stream := s.arriving, name == "IndexDocuments"
+	if stream {
+		gate = s.streams
+	}
+	place, err := gate.TryEnter(1)
 	if err != nil {
-		return &summa.Error{Code: codes.ResourceExhausted, Text: "too many calls are under way; retry later"}
+		return errTooMany
 	}
 	defer place.Release()
 	end, guarded := grpcconn.EndCall(ctx)
@@ -126,6 +141,16 @@ func (s *Server) handle(service, name string, ss grpc.ServerStream, run func(*ca
 	}
 	c := &call{s: s, conn: conn, ss: ss, in: in, cancel: end, decode: s.cfg.Limits.SearchDecode, encode: s.cfg.Limits.SearchEncode, room: s.replies.Room()}
 	c.ctx = context.WithValue(ctx, callKey{}, c)
+	c.stream = stream
+	var calling *admit.Place
+	defer func() { calling.Release() }()
+	c.arrives = func() (err error) {
+		place.Release()
+		if calling, err = s.calls.TryEnter(1); err != nil {
+			return errTooMany
+		}
+		return nil
+	}
 	if service == indexService {
 		c.decode, c.encode = s.cfg.Limits.IndexDecode, s.cfg.Limits.IndexEncode
 	}
@@ -181,39 +206,48 @@ func codeName(c codes.Code) string {
 
 // need sees to it that so many bytes are charged for the messages of the call.
 func (c *call) need(bytes int64) error {
-	more := bytes - freeBytes - c.charged
+	more := bytes - freeBytes - c.memory.held
 	if more <= 0 {
 		return nil
 	}
-	given, release, err := c.s.cfg.Host.Charge(c.ctx, c.charged, more)
-	if err != nil {
-		return err
-	}
-	c.charged += given
-	c.give = append(c.give, release)
-	return nil
+	return c.s.memory.take(c.ctx, &c.memory, more, c.s.cfg.Limits.Wait, c.s.cfg.Limits.Stall)
 }
 
 // unload gives back what need has taken.
-func (c *call) unload() {
-	for _, release := range c.give {
-		release()
-	}
-	c.give, c.charged = nil, 0
-}
+func (c *call) unload() { c.s.memory.shrink(&c.memory, 0, 0) }
+
+// What a message is thought to need in all, in multiples of its length on the wire, until that is known: its bytes, those of the whole
+// message and its parts.
+const (
+	plainNeed      = 3
+	compressedNeed = 4
+)
 
 // receive reads a message. io.EOF means that the caller has closed its side.
 func (c *call) receive(m proto.Message) error {
-	before := c.charged
+	before := int64(0) // what the call holds beside this message
 	in := grpcmsg.Incoming{
-		Stream: c.in, Cancel: c.cancel, Stall: c.s.cfg.Limits.Stall, Most: c.decode,
+		Stream: c.in, Cancel: c.cancel, Stall: c.s.cfg.Limits.Stall, Most: c.decode, Patient: c.stream,
 		Need: func(bytes int64) error { return c.need(before + bytes) },
+		Expect: func(bytes int, compressed bool) error {
+			if c.arrives != nil {
+				if err := c.arrives(); err != nil {
+					return err
+				}
+			}
+			before = c.memory.held
+			times := int64(plainNeed)
+			if compressed {
+				times = compressedNeed
+			}
+			c.memory.most = before + times*int64(bytes)
+			return nil
+		},
 	}
 	header, data, err := in.Receive()
 	if err != nil {
 		return err
 	}
-	defer data.Free()
 	n := data.Len()
 	var whole []byte
 	if header[0] == 0 {
@@ -223,6 +257,7 @@ func (c *call) receive(m proto.Message) error {
 	} else {
 		whole, err = c.decompress(data, before+int64(n))
 	}
+	data.Free()
 	if err != nil {
 		return err
 	}
@@ -235,40 +270,82 @@ func (c *call) receive(m proto.Message) error {
 		return err
 	}
 	if err := decodeOptions.Unmarshal(whole, m); err != nil {
-		return &summa.Error{Code: codes.Internal, Text: "failed to decode Protobuf message"}
+		return errUndecoded
 	}
+	// The bytes are in its parts now.
+	is := before + int64(len(whole)) + growth
+	c.s.memory.shrink(&c.memory, is-freeBytes, is)
 	return nil
 }
 
-// decompress makes the message of its compressed bytes, charged as it grows. have is what is charged already.
+// counting is how much of a compressed message is read at a time to know its length.
+const counting = 64 << 10
+
+// decompress makes the message of its compressed bytes. have is what is charged already. One that is not short is read twice: first to know
+// its length, which its sender does not say or may say wrongly, and then into memory that is charged for just that. So one that becomes too
+// long takes none.
 func (c *call) decompress(data mem.BufferSlice, have int64) ([]byte, error) {
+	out := make([]byte, freeBytes)
+	n, whole, err := c.inflate(data, func(r io.Reader) (int, bool, error) {
+		n, err := io.ReadFull(r, out)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return n, true, nil
+		}
+		if err != nil {
+			return n, false, err
+		}
+		more, err := c.count(r, c.decode-n)
+		return n + more, false, err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case n > c.decode:
+		return nil, grpcmsg.TooLongInside(c.decode)
+	case whole:
+		return out[:n], nil
+	}
+	if err := c.need(have + int64(n)); err != nil {
+		return nil, err
+	}
+	out = make([]byte, n)
+	_, _, err = c.inflate(data, func(r io.Reader) (int, bool, error) {
+		n, err := io.ReadFull(r, out)
+		return n, true, err
+	})
+	return out, err
+}
+
+// count reads to the end, or past most.
+func (c *call) count(r io.Reader, most int) (n int, err error) {
+	buf := make([]byte, counting)
+	for n <= most {
+		k, err := r.Read(buf)
+		n += k
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		if c.ctx.Err() != nil {
+			return n, context.Cause(c.ctx)
+		}
+	}
+	return n, nil
+}
+
+// inflate lets read have the decompressed bytes of a message.
+func (c *call) inflate(data mem.BufferSlice, read func(io.Reader) (n int, whole bool, err error)) (n int, whole bool, err error) {
 	in := data.Reader()
 	defer func() { errors.Join(in.Close()) }() // of buffers in memory
 	r, done, err := grpcmsg.Decompressor(c.in.RecvCompress(), in)
 	if err != nil {
-		return nil, err
+		return 0, false, err
 	}
 	defer done()
-	out := make([]byte, 0, freeBytes)
-	for {
-		if len(out) == cap(out) {
-			more := min(maxStep, cap(out))
-			// Growing copies: the old and the new stand side by side.
-			if err := c.need(have + int64(2*len(out)+more)); err != nil {
-				return nil, err
-			}
-			out = append(make([]byte, 0, len(out)+more), out...)
-		}
-		n, err := r.Read(out[len(out):cap(out)])
-		out = out[:len(out)+n]
-		if len(out) > c.decode {
-			return nil, grpcmsg.TooLongInside(c.decode)
-		}
-		if err == io.EOF {
-			return out, nil
-		}
-		if err != nil {
-			return nil, grpcmsg.ErrDamaged
-		}
+	if n, whole, err = read(r); err != nil && c.ctx.Err() == nil {
+		err = grpcmsg.ErrDamaged
 	}
+	return n, whole, err
 }

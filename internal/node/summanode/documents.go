@@ -31,6 +31,18 @@ const (
 // How a batch stops that finds no room.
 const queueFull = "Indexing queue full — apply backpressure"
 
+// shortText stands for the text of an error for which a reply has no room, and leastError is what an error with it takes in a reply:
+// a batch of as many documents as a request can have can be answered.
+const (
+	shortText  = "refused"
+	leastError = 18
+	// otherReply is more than a reply takes beside its errors.
+	otherReply = 64
+)
+
+// pause is how long a stream is silent before what it has sent is applied, and its memory given back.
+const pause = time.Second
+
 // writer converts documents and applies them in runs, and keeps what was refused by the place it had in the request.
 type writer struct {
 	s       *Server
@@ -40,6 +52,7 @@ type writer struct {
 	keyed   bool // the index has a primary key
 	upsert  bool
 	total   int // documents of the request; 0 of a stream
+	encode  int // longest reply
 
 	ops   []shard.Op
 	at    []int // ops[k] is the document at[k] of the request
@@ -47,16 +60,25 @@ type writer struct {
 
 	accepted, deleted int
 	errors            []*summapb.DocumentError
-	errorBytes        int
+	errorBytes        int    // of their texts and errorCost
+	replyBytes        int    // that they take in the reply, at most
 	stopped           string // why nothing more is tried; empty while it is
 }
 
 func (s *Server) writer(ctx context.Context, i *Index, upsert bool) *writer {
 	sch := i.Engine.Schema()
-	return &writer{s: s, ctx: ctx, index: i, convert: summa.NewDocuments(sch, s.cfg.Limits.Documents), keyed: sch.PrimaryField() >= 0, upsert: upsert}
+	return &writer{s: s, ctx: ctx, index: i, convert: summa.NewDocuments(sch, s.cfg.Limits.Documents), keyed: sch.PrimaryField() >= 0, upsert: upsert, encode: s.cfg.Limits.IndexEncode}
 }
 
+// refuse keeps the error of a document. It takes no more memory than the document did, which is given up and stays charged. So that what is
+// in can be told, room for an error is kept for every document behind.
 func (w *writer) refuse(at int, text string) {
+	const most = leastError - len(shortText)
+	behind := w.total - len(w.errors) - 1 - w.accepted
+	if w.total > 0 && w.replyBytes+most+len(text)+leastError*behind > w.encode-otherReply {
+		text = shortText
+	}
+	w.replyBytes += most + len(text)
 	w.errors = append(w.errors, &summapb.DocumentError{Index: uint32(at), Error: text})
 	w.errorBytes += errorCost + len(text)
 }
@@ -156,6 +178,9 @@ func (s *Server) batchIndexDocuments(ctx context.Context, m *summapb.BatchIndexD
 	}
 	defer i.Release()
 	w := s.writer(ctx, i, false)
+	if n := len(m.Documents); leastError*n > s.cfg.Limits.IndexEncode-otherReply {
+		return nil, refusal(codes.ResourceExhausted, "a batch of %d documents cannot be answered in %d bytes", n, s.cfg.Limits.IndexEncode)
+	}
 	if err := w.all(m.Documents); err != nil {
 		return nil, err
 	}
@@ -186,6 +211,8 @@ func (s *Server) indexDocuments(c *call) error {
 		kept  int // memory of the errors in out
 		run   int // documents in hand
 		bytes int // that they take
+		late  error
+		mu    sync.Mutex // of all of it; not held while the next message is waited for
 	)
 	finish := func() error {
 		if w == nil {
@@ -205,19 +232,54 @@ func (s *Server) indexDocuments(c *call) error {
 		}
 		return err
 	}
+	unhook := context.AfterFunc(c.s.draining, func() { c.cancel(errClosing) })
+	defer unhook()
+	// A writer that was admitted applies what it has, whatever becomes of its caller.
+	ctx := context.WithoutCancel(c.ctx)
+	mu.Lock()
+	defer mu.Unlock()
 	defer func() {
 		if w != nil {
 			w.index.Release()
+			w = nil // idle may run once more
 		}
 	}()
+	idle := time.AfterFunc(pause, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if late == nil {
+			late = finish()
+		}
+	})
+	defer idle.Stop()
+	arrived := true
+	c.arrives = func() error {
+		arrived = true
+		idle.Stop()
+		mu.Lock()
+		return late
+	}
 	for at := 0; ; at++ {
 		m := &summapb.IndexDocumentRequest{}
+		arrived = false
+		idle.Reset(pause)
+		mu.Unlock()
 		err := c.receive(m)
+		if !arrived {
+			idle.Stop()
+			mu.Lock()
+		}
+		if late != nil {
+			return late
+		}
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
-			return errors.Join(err, finish())
+			if end := finish(); end != nil {
+				return end
+			}
+			return err
 		}
 		if w != nil && (w.index.Name != m.IndexName || run >= runDocs || bytes >= runBytes) {
 			if err := finish(); err != nil {
@@ -225,11 +287,11 @@ func (s *Server) indexDocuments(c *call) error {
 			}
 		}
 		if w == nil {
-			i, err := s.use(c.ctx, m.IndexName)
+			i, err := s.use(ctx, m.IndexName)
 			if err != nil {
 				return err
 			}
-			w = s.writer(c.ctx, i, false)
+			w = s.writer(ctx, i, false)
 		}
 		if err := w.add(at, m.Fields); err != nil {
 			return err
@@ -270,6 +332,7 @@ func (s *Server) deleteDocuments(ctx context.Context, m *summapb.DeleteDocuments
 	if !w.keyed {
 		return nil, summa.NoPrimaryKey()
 	}
+	w.total = len(m.PrimaryKeys)
 	absent := 0
 	for at, key := range m.PrimaryKeys {
 		switch fault := summa.DeleteKeyFault(key); {

@@ -33,6 +33,8 @@ type Host interface {
 	// Charge waits for more memory, for a bounded time, for a call that has some. What is given is less where the call would have more than
 	// there is in all: then it has it to itself. release gives it back.
 	Charge(ctx context.Context, have, more int64) (given int64, release func(), err error)
+	// MemoryLimit is what Charge gives out in all.
+	MemoryLimit() int64
 	// Samples emits the state of every open index.
 	Samples(emit func(obs.IndexSample))
 	// Counted counts documents.

@@ -142,10 +142,16 @@ func (s *Server) getDocument(ctx context.Context, m *summapb.GetDocumentRequest)
 		if live := l.Live(); live != nil && !live.Has(doc) {
 			break
 		}
-		source, err := l.Source(doc, nil)
+		buf, ok := s.sources.Get().(*[]byte)
+		if !ok {
+			buf = new([]byte)
+		}
+		defer s.sources.Put(buf)
+		source, err := l.Source(doc, (*buf)[:0])
 		if err != nil {
 			return nil, err
 		}
+		*buf = source[:0]
 		// How long it is is known only now. No more than a few are in hand that nobody has charged.
 		c := callOf(ctx)
 		c.room.Hold(int64(cap(source)))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -54,7 +55,7 @@ func (h *emptyHost) Create(context.Context, string, *schema.Schema, bool) (bool,
 func (h *emptyHost) Delete(context.Context, string) error { return nil }
 func (h *emptyHost) Names() []string {
 	if h.names != nil {
-		return h.names
+		return slices.Clone(h.names)
 	}
 	return []string{"a", "b"}
 }
@@ -79,6 +80,7 @@ func (h *emptyHost) Charge(_ context.Context, have, more int64) (int64, func(), 
 		h.charged -= given
 	}, nil
 }
+func (h *emptyHost) MemoryLimit() int64            { return h.limit }
 func (h *emptyHost) Samples(func(obs.IndexSample)) {}
 func (h *emptyHost) Counted(int, int, int)         {}
 
@@ -240,10 +242,35 @@ func TestMessagesAreChargedBeforeTheyAreDecoded(t *testing.T) {
 	for _, name := range []string{"gzip", "zstd"} {
 		_, err = c.Commit(t.Context(), long, grpc.UseCompressor(name))
 		want(t, err, codes.InvalidArgument, "Index name must not exceed 255 characters")
-		if h.most < 24<<20 {
+		if h.most < 24<<20-freeBytes {
 			t.Errorf("%s: %d bytes were charged for 24 MiB", name, h.most)
 		}
 		h.most = 0
+	}
+}
+
+// TestABombTakesNoMemory sends few bytes that become too many, and short ones that are just long enough: what is charged is what the message
+// is, and of one that is too long nothing but its bytes on the wire.
+func TestABombTakesNoMemory(t *testing.T) {
+	h := &emptyHost{}
+	conn := serving(t, h, Limits{IndexDecode: 4 << 20})
+	c := summapb.NewIndexServiceClient(conn)
+	for _, name := range []string{"gzip", "zstd"} {
+		h.most = 0
+		bomb := &summapb.CommitRequest{IndexName: string(bytes.Repeat([]byte("x"), 16<<20))}
+		_, err := c.Commit(t.Context(), bomb, grpc.UseCompressor(name))
+		want(t, err, codes.ResourceExhausted, "Error decompressing: size limit, of `4194304` bytes, exceeded while decompressing compressed message")
+		if h.most > 1<<20 {
+			t.Errorf("%s: %d bytes were charged for a message that was refused", name, h.most)
+		}
+		for _, n := range []int{10, freeBytes - 10, freeBytes, freeBytes + 1, 1 << 20, 4<<20 - 10} {
+			_, err := c.Commit(t.Context(), &summapb.CommitRequest{IndexName: string(bytes.Repeat([]byte("x"), n))}, grpc.UseCompressor(name))
+			if n == 10 {
+				want(t, err, codes.NotFound, "Index 'xxxxxxxxxx' not found")
+				continue
+			}
+			want(t, err, codes.InvalidArgument, "Index name must not exceed 255 characters")
+		}
 	}
 }
 
@@ -273,5 +300,30 @@ func TestKeysAscend(t *testing.T) {
 	before := k.next()
 	if after := k.next(); after <= before {
 		t.Errorf("%s follows %s", after, before)
+	}
+}
+
+// TestClientFaultsAreNotLogged has errors that callers have made: they are told, and nobody else is.
+func TestClientFaultsAreNotLogged(t *testing.T) {
+	var log bytes.Buffer
+	s := New(Config{Host: &emptyHost{}, Limits: Limits{}.WithDefaults(2), Log: slog.New(slog.NewTextHandler(&log, nil)), Metrics: obs.NewMetrics("test")})
+	for _, err := range []error{errNoMessage, errUndecoded, grpcmsg.ErrDamaged, grpcmsg.ErrStalled} {
+		if got := s.status(t.Context(), "Commit", err); !errors.Is(got, err) {
+			t.Errorf("%v becomes %v", err, got)
+		}
+	}
+	if log.Len() > 0 {
+		t.Error(log.String())
+	}
+	if err := s.status(t.Context(), "Commit", errors.New("broken")); status.Code(err) != codes.Internal || log.Len() == 0 {
+		t.Errorf("a failure of the node: %v, logged as %q", err, log.String())
+	}
+}
+
+func TestNamesThatNoCallCanSayAreNotListed(t *testing.T) {
+	conn := serving(t, &emptyHost{names: []string{"a", "a..b", "b"}}, Limits{})
+	r, err := summapb.NewIndexServiceClient(conn).ListIndexes(t.Context(), &summapb.ListIndexesRequest{})
+	if err != nil || !slices.Equal(r.IndexNames, []string{"a", "b"}) {
+		t.Errorf("%v, %v", r, err)
 	}
 }

@@ -1,17 +1,15 @@
 package summanode
 
 import (
+	"context"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding"
-	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
 	summapb "github.com/weft-search/weft/api/summa"
@@ -21,7 +19,6 @@ import (
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/schema/jsondoc"
 	"github.com/weft-search/weft/internal/summa"
-	"github.com/weft-search/weft/internal/wire/grpcconn"
 	"github.com/weft-search/weft/internal/wire/grpcmsg"
 )
 
@@ -36,8 +33,9 @@ type Limits struct {
 	// SearchDecode and IndexDecode are the longest messages in bytes that the two services take, SearchEncode and IndexEncode the longest
 	// that they send: 4, 256, 256 and 64 MiB.
 	SearchDecode, SearchEncode, IndexDecode, IndexEncode int
-	// Conns is the number of connections: 1,024; Calls that of calls under way: 1,024.
-	Conns, Calls int
+	// Conns is the number of connections: 1,024; Calls that of calls under way: 1,024; Streams that of calls of IndexDocuments, which are
+	// counted apart: 1,024; Arriving that of calls of which no message has begun to arrive: 8,192.
+	Conns, Calls, Streams, Arriving int
 	// Stall is the longest wait for the next part of a message, and for a caller to take some of a reply: 1 min. Wait is that of a reply for room beside others: 5 s.
 	Stall, Wait time.Duration
 	// Documents bound one document.
@@ -51,8 +49,6 @@ const (
 	mutations = 4
 	// documents is how many documents are read at once for GetDocument.
 	documents = 8
-	// maxOther is the longest message of the services of health and reflection.
-	maxOther = 64 << 10
 )
 
 // WithDefaults returns the limits with every zero replaced. cpus is the number of processors.
@@ -70,6 +66,8 @@ func (l Limits) WithDefaults(cpus int) Limits {
 	set(&l.IndexEncode, 64*mib)
 	set(&l.Conns, 1024)
 	set(&l.Calls, 1024)
+	set(&l.Streams, 1024)
+	set(&l.Arriving, 8192)
 	if l.Stall <= 0 {
 		l.Stall = time.Minute
 	}
@@ -95,8 +93,14 @@ type Server struct {
 	mutations *admit.Gate
 	documents *admit.Gate // those being read for GetDocument
 	calls     *admit.Gate
+	arriving  *admit.Gate
+	streams   *admit.Gate
+	memory    *memory
 	replies   *grpcmsg.Outgoing
+	sources   sync.Pool // *[]byte, of documents that are read for GetDocument
 	metrics   *obs.Summa
+	draining  context.Context // ends when the server does
+	drain     func()
 	keys      keyMaker
 	failures  obs.LineLimit
 }
@@ -115,8 +119,13 @@ func New(cfg Config) *Server {
 		mutations: admit.New("summa_mutations", mutations, 0, 0),
 		documents: admit.New("summa_documents", documents, cfg.Limits.Calls, cfg.Limits.Wait),
 		calls:     admit.New("summa_calls", int64(cfg.Limits.Calls), 0, 0),
+		arriving:  admit.New("summa_arriving", int64(cfg.Limits.Arriving), 0, 0),
+		streams:   admit.New("summa_streams", int64(cfg.Limits.Streams), 0, 0),
+		memory:    newMemory(cfg.Host),
 		replies:   grpcmsg.NewOutgoing(max(leastReplies, replyRoom*int64(max(cfg.Limits.SearchEncode, cfg.Limits.IndexEncode)))),
 	}
+	s.draining, s.drain = context.WithCancel(context.Background())
+	s.memory.watch(cfg.Metrics)
 	s.metrics.WatchMemory(cfg.Host.Samples)
 	return s
 }
@@ -142,26 +151,23 @@ func (s *Server) listening(lis net.Listener) *front.Listening {
 	listening, conns := grpcfront.Listen(lis, grpcfront.Config{
 		Services: []string{searchService, indexService}, New: s.grpcServer, Conns: s.cfg.Limits.Conns, Log: s.cfg.Log,
 	})
+	// Streams end when the server does: their callers may go on for ever.
+	shutdown, end := listening.Shutdown, listening.Close
+	listening.Shutdown = func(ctx context.Context) error {
+		s.drain()
+		return shutdown(ctx)
+	}
+	listening.Close = func() error {
+		s.drain()
+		return end()
+	}
 	s.metrics.Watch(func() float64 { open, _ := conns.Count(); return float64(open) }, func() float64 { return float64(s.replies.Held()) })
 	return listening
 }
 
 func (s *Server) grpcServer(more ...grpc.ServerOption) (*grpc.Server, *health.Server) {
-	g := grpc.NewServer(append([]grpc.ServerOption{
-		grpc.ForceServerCodecV2(encoding.GetCodecV2(protocodec.Name)),
-		grpc.Creds(grpcmsg.Credentials(insecure.NewCredentials(), grpcconn.Options{Stall: s.cfg.Limits.Stall, Replies: true, Cut: s.metrics.Cut})),
-		grpc.InTapHandle(grpcconn.Tap),
-		grpc.WaitForHandlers(true),
-		grpc.MaxRecvMsgSize(maxOther),
-		grpc.MaxSendMsgSize(max(s.cfg.Limits.SearchEncode, s.cfg.Limits.IndexEncode)),
-		grpc.MaxConcurrentStreams(256),
-		grpc.InitialWindowSize(2 * mib),
-		grpc.InitialConnWindowSize(4 * mib),
-		grpc.MaxHeaderListSize(16 << 10),
-		grpc.ConnectionTimeout(10 * time.Second),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	}, more...)...)
+	own := grpcmsg.ServerOptions(s.cfg.Limits.Stall, max(s.cfg.Limits.SearchEncode, s.cfg.Limits.IndexEncode), s.metrics.Cut)
+	g := grpc.NewServer(append(own, more...)...)
 	for _, d := range serviceDescs() {
 		g.RegisterService(d, s)
 	}

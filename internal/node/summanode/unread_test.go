@@ -113,11 +113,11 @@ func (d *deaf) open(stream uint32, n int) {
 // the replies. Those that take it slowly, give it up, or wait for something that may take long, keep theirs.
 func TestRepliesThatNobodyTakes(t *testing.T) {
 	const list, watch = "/summa.IndexService/ListIndexes", "/grpc.health.v1.Health/Watch"
-	short, long := []string{"a"}, slices.Repeat([]string{strings.Repeat("n", 1000)}, 8<<10)
+	short, long := []string{"a"}, slices.Repeat([]string{strings.Repeat("n", 250)}, 32<<10)
 	mixed := slices.Clone(long)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range mixed {
-		b := make([]byte, 1000)
+		b := make([]byte, 250)
 		for k := range b {
 			b[k] = 'a' + byte(rng.IntN(26))
 		}
@@ -167,6 +167,13 @@ func TestRepliesThatNobodyTakes(t *testing.T) {
 				d.t.Error(err)
 			}
 		}, cut: time.Nanosecond},
+		{name: "pings without end", names: short, window: 1 << 16, play: func(d *deaf) {
+			for range 200 {
+				d.frame(6, 0, 0, make([]byte, 8))
+				<-time.After(time.Millisecond)
+			}
+			d.call(list)
+		}},
 		{name: "a stream of health", window: 1 << 16, play: func(d *deaf) { d.call(watch) }},
 		{name: "a reply beside a stream of health", names: long, window: 1 << 16, play: func(d *deaf) {
 			d.call(watch)
