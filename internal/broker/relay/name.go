@@ -29,7 +29,6 @@ type nameReader struct {
 	state  readerState
 	varint uint64
 	shift  uint
-	field  uint64
 	left   uint64 // of a value that is skipped or taken
 	groups []uint64
 }

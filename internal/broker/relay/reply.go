@@ -18,7 +18,7 @@ const (
 	// replyWindow is how much of a reply may be on its way from a node or wait for its client.
 	replyWindow = 2 << 20
 	// writeBytes is how much of a reply is handed to gRPC in one piece.
-	writeBytes = 128 << 10
+	writeBytes = 256 << 10
 	// heldBytes is about how much gRPC holds of a reply whose last piece it has taken: its own bound for a stream, and a piece.
 	heldBytes = 64<<10 + writeBytes
 )

@@ -14,12 +14,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding"
-	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
@@ -54,8 +50,6 @@ type Limits struct {
 const (
 	kib = 1 << 10
 	mib = 1 << 20
-	// maxOther is the longest message of the services of health and reflection.
-	maxOther = 64 * kib
 )
 
 // WithDefaults returns the limits with every zero replaced.
@@ -153,25 +147,12 @@ func (s *Server) listening(lis net.Listener) *front.Listening {
 }
 
 func (s *Server) grpcServer(more ...grpc.ServerOption) (*grpc.Server, *health.Server) {
-	g := grpc.NewServer(append([]grpc.ServerOption{
-		grpc.ForceServerCodecV2(encoding.GetCodecV2(protocodec.Name)),
-		grpc.Creds(grpcmsg.Credentials(insecure.NewCredentials(), grpcconn.Options{Stall: s.cfg.Limits.Stall, Replies: true, Cut: s.cfg.Cut})),
-		grpc.InTapHandle(grpcconn.Tap),
-		grpc.WaitForHandlers(true),
-		grpc.MaxRecvMsgSize(maxOther),
-		grpc.MaxSendMsgSize(max(s.cfg.Limits.SearchEncode, s.cfg.Limits.IndexEncode)),
-		grpc.MaxConcurrentStreams(256),
-		grpc.InitialWindowSize(2 * mib),
-		grpc.InitialConnWindowSize(4 * mib),
-		grpc.MaxHeaderListSize(16 * kib),
+	own := append(grpcmsg.ServerOptions(s.cfg.Limits.Stall, max(s.cfg.Limits.SearchEncode, s.cfg.Limits.IndexEncode), s.cfg.Cut),
 		// Goroutines that are kept have stacks as large as calls need.
-		grpc.NumStreamWorkers(uint32(8 * runtime.GOMAXPROCS(0))),
-		grpc.WriteBufferSize(writeBytes),
-		grpc.SharedWriteBuffer(true),
-		grpc.ConnectionTimeout(10 * time.Second),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	}, more...)...)
+		grpc.NumStreamWorkers(uint32(8*runtime.GOMAXPROCS(0))),
+		grpc.WriteBufferSize(128*kib),
+	)
+	g := grpc.NewServer(append(own, more...)...)
 	for _, d := range s.descs() {
 		g.RegisterService(d, nil)
 	}

@@ -95,6 +95,8 @@ type conn struct {
 	active int // streams that were given out, kept under node.mu
 
 	// Of the reader.
+	fill     func() []byte // space, and idle: as values they would be made for each read
+	unfill   func()
 	chunk    mem.Buffer // what is read into; nil between reads with nothing left over
 	data     []byte     // of chunk
 	shared   bool       // parts of chunk were handed out
@@ -165,6 +167,7 @@ func newConn(n *Node, nc net.Conn) *conn {
 		room: defaultWindow, initial: defaultWindow, frame: maxFrame, settled: make(chan struct{}), gone: make(chan struct{}),
 	}
 	c.most.Store(firstStreams)
+	c.fill, c.unfill = c.space, c.idle
 	c.enc = hpack.NewEncoder(&c.encoded)
 	c.dec = hpack.NewDecoder(4096, func(f hpack.HeaderField) { c.blk.take(f) })
 	c.dec.SetMaxStringLength(maxHeaderList)
@@ -519,7 +522,7 @@ func (c *conn) read() error {
 
 func (c *conn) readSome() (int, error) {
 	if c.sock != nil {
-		return c.sock.readInto(c.space, c.idle)
+		return c.sock.readInto(c.fill, c.unfill)
 	}
 	n, err := c.nc.Read(c.space())
 	if n > 0 {

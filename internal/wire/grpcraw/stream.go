@@ -47,7 +47,6 @@ type stream struct {
 	end    *End
 	err    error
 	over   bool // end or err is set, or nobody waits
-	gone   bool // nobody waits
 }
 
 func (s *stream) wake() {
@@ -74,7 +73,10 @@ func (s *stream) next(out []byte, n int) []byte {
 
 // wakeBytes is how much of a long reply wakes its caller: less of it is of no use to anybody before the rest is there. It is never more than
 // half of what may come ahead, below which more is let come: so that the node and the caller do not wait for each other.
-const wakeBytes = 64 << 10
+const (
+	wakeBytes  = 256 << 10
+	wakePieces = wakeBytes / maxFrame * 3 / 2 // about as many as they come in
+)
 
 // deliver takes a piece of the reply, and tells whether the caller should know; taken is false if that is more than may come.
 func (s *stream) deliver(piece mem.Buffer) (taken, tell bool) {
@@ -88,6 +90,9 @@ func (s *stream) deliver(piece mem.Buffer) (taken, tell bool) {
 	if s.over {
 		piece.Free()
 		return true, false
+	}
+	if s.queue == nil && s.coming > 0 {
+		s.queue = make(mem.BufferSlice, 0, wakePieces)
 	}
 	s.queue = append(s.queue, piece)
 	s.queued += n
@@ -353,7 +358,7 @@ func (s *Stream) Read() (mem.BufferSlice, error) {
 }
 
 // firstWindow is how much of a reply may wait to be read at first.
-const firstWindow = 128 << 10
+const firstWindow = 512 << 10
 
 // End is the status of the call; nil before Read has ended with io.EOF.
 func (s *Stream) End() *End {
