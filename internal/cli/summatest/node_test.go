@@ -1,14 +1,21 @@
 package summatest
 
 import (
+	"context"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/cli/proctest"
@@ -156,4 +163,130 @@ func TestAReplyHasNoMoreThanItMay(t *testing.T) {
 	if err := s.Stop(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestRepliesThatManyCallersDoNotReadAreBounded has many callers who ask for much and read nothing, by searches and by addresses: each is
+// sent what there is room for or is refused, the process stays small, and others are answered meanwhile.
+func TestRepliesThatManyCallersDoNotReadAreBounded(t *testing.T) {
+	if _, err := os.Stat("/proc/self/status"); err != nil {
+		t.Skip("the system does not tell the memory of a process")
+	}
+	s := start(t, t.TempDir(), "--summa-search-max-encode-mb", "32", "--summa-index-max-encode-mb", "32", "--summa-max-concurrent-searches", "4")
+	s.make(t)
+	letters := make([]byte, 4<<20)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range letters {
+		letters[i] = 'a' + byte(rng.IntN(26))
+		if i%8 == 7 {
+			letters[i] = ' '
+		}
+	}
+	for i := range 6 {
+		s.batch(t, i, i+1, string(letters[i:])) // 24 MiB in all
+	}
+	s.commit(t)
+	search := &summapb.SearchRequest{IndexName: "notes", Limit: 6, FieldsToLoad: []string{"body"}, Query: &summapb.Query{Query: &summapb.Query_All{All: &summapb.AllQuery{}}}}
+	first, err := s.search.Search(t.Context(), &summapb.SearchRequest{IndexName: "notes", Query: search.Query})
+	if err != nil || len(first.GetHits()) != 6 {
+		t.Fatalf("%v, %v", first, err)
+	}
+	before := memory(t, s.Cmd.Process.Pid)
+	var most atomic.Int64
+	watching, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			most.Store(max(most.Load(), memory(t, s.Cmd.Process.Pid)))
+			select {
+			case <-tick.C:
+			case <-watching:
+				return
+			}
+		}
+	}()
+	var sent, refused, full atomic.Int32
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	var callers sync.WaitGroup
+	for range 4 {
+		conn, err := grpc.NewClient(s.Listening["summa"], grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		for k := range 32 {
+			method, req := "/summa.SearchService/Search", proto.Message(search)
+			if k%2 == 1 {
+				method, req = "/summa.SearchService/GetDocument", &summapb.GetDocumentRequest{IndexName: "notes", Address: first.Hits[k%6].Address}
+			}
+			callers.Go(func() {
+				for ctx.Err() == nil {
+					st, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
+					if err != nil || st.SendMsg(req) != nil || st.CloseSend() != nil {
+						return
+					}
+					// The headers come with a reply, and a refusal has none.
+					if h, err := st.Header(); err == nil && h != nil {
+						sent.Add(1)
+						return
+					}
+					switch err := st.RecvMsg(&summapb.SearchResponse{}); {
+					case status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "too many replies wait to be read"):
+						refused.Add(1)
+						return
+					case status.Code(err) == codes.ResourceExhausted:
+						full.Add(1) // no place to search: once more
+					case ctx.Err() == nil:
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	callers.Wait()
+	// Others are answered, but for a place to search that somebody has just taken.
+	for tries := 0; ; tries++ {
+		if _, err := s.search.Search(t.Context(), &summapb.SearchRequest{IndexName: "notes", Query: search.Query, FieldsToLoad: []string{"id"}}); err == nil {
+			break
+		} else if tries > 1000 {
+			t.Fatal(err)
+		}
+	}
+	close(watching)
+	<-watched
+	t.Logf("%d sent, %d refused, %d times no place; %d MiB before, %d MiB at most", sent.Load(), refused.Load(), full.Load(), before>>20, most.Load()>>20)
+	if sent.Load() == 0 || refused.Load() == 0 {
+		t.Errorf("%d were sent a reply, %d were refused", sent.Load(), refused.Load())
+	}
+	if grown := most.Load() - before; grown > 512<<20 {
+		t.Errorf("the process grew by %d MiB, where replies have room for 64", grown>>20)
+	}
+	leave()
+	if err := s.Kill(); err != nil {
+		t.Error(err)
+	}
+}
+
+// memory is what a process takes, in bytes.
+func memory(t *testing.T, pid int) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		var kb int64
+		if n, err := fmt.Sscanf(line, "VmRSS: %d kB", &kb); n == 1 && err == nil {
+			return kb << 10
+		}
+	}
+	return 0
 }
