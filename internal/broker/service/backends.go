@@ -19,6 +19,7 @@ import (
 
 // backend is the connections to one address, and what is in flight there.
 type backend struct {
+	id       string // of the node that had the address first
 	node     *grpcraw.Node
 	searches *admit.Gate
 	calls    *obs.SummaBackend
@@ -96,7 +97,7 @@ func (s *backends) ofLocked(id, addr string) (*backend, error) {
 		s.by, s.closing = map[string]*backend{}, make(chan struct{})
 	}
 	k := &backend{
-		node: grpcraw.NewNode(addr, s.b.cfg.Nodes), searches: admit.New("backend_searches", int64(s.b.cfg.BackendSearches), 0, 0),
+		id: id, node: grpcraw.NewNode(addr, s.b.cfg.Nodes), searches: admit.New("backend_searches", int64(s.b.cfg.BackendSearches), 0, 0),
 		calls: s.b.metrics.Backend(id), idle: make(chan struct{}),
 	}
 	s.by[addr] = k
@@ -136,17 +137,29 @@ func (s *backends) endLocked(k *backend) {
 		case <-s.closing:
 		}
 		k.node.Close()
-		k.calls.Forget()
+		s.forget(k)
 	})
+}
+
+// forget drops what is counted of a node, unless it is there again at another address: its counts go on.
+func (s *backends) forget(k *backend) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.by {
+		if other.id == k.id {
+			return
+		}
+	}
+	k.calls.Forget()
 }
 
 // close ends all connections. No call is under way then that would be worth anything.
 func (s *backends) close() {
 	s.mu.Lock()
-	s.closed = true
-	if s.closing != nil {
+	if !s.closed && s.closing != nil {
 		close(s.closing)
 	}
+	s.closed = true
 	for _, k := range s.by {
 		s.endLocked(k)
 	}

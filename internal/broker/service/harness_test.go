@@ -61,8 +61,16 @@ type asked struct {
 type fake struct {
 	id, shard string
 	role      route.Role
-	indexes   []string // that ListIndexes tells
+	indexes   []string // that ListIndexes tells; see tell
 	addr      string
+	mu        sync.Mutex
+}
+
+// tell changes the indexes of a node under way.
+func (n *fake) tell(indexes ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.indexes = indexes
 }
 
 // answers is how nodes answer all but ListIndexes; the error is a status.
@@ -105,7 +113,9 @@ func (n *fake) serve(ss grpc.ServerStream, answer answers) error {
 	var reply []byte
 	var err error
 	if a.rpc == "ListIndexes" {
+		n.mu.Lock()
 		reply, err = proto.Marshal(&summapb.ListIndexesResponse{IndexNames: n.indexes})
+		n.mu.Unlock()
 	} else {
 		reply, err = answer(a)
 	}

@@ -70,7 +70,7 @@ func (b *Broker) pass(p *picture, n *route.Node, method string, began time.Time,
 }
 
 func (d *passed) done(o relay.Outcome, err error) {
-	d.k.leave()
+	defer d.k.leave() // after it is counted: who leaves last lets the node go
 	d.k.calls.Called(d.rpc, codeName(status.Error(o.Code, "")), time.Since(d.began))
 	if o.Transport {
 		d.b.fleet.Failed(d.node.ID)
