@@ -69,9 +69,13 @@ func (e *engine) open(keys []string) {
 	e.keys = map[string]string{}
 	for _, k := range keys {
 		if leaf, doc, ok := sn.Find(k); ok {
-			e.keys[fmt.Sprint(e.ix.Segments[leaf], doc)] = k
+			e.keys[fmt.Sprintf("%s/%d", e.ix.Segments[leaf], doc)] = k
 		}
 	}
+}
+
+func addressOf(h *summapb.SearchHit) string {
+	return fmt.Sprintf("%s/%d", h.GetAddress().GetSegmentId(), h.GetAddress().GetDocId())
 }
 
 func (e *engine) answer(ctx context.Context, method string, req []byte) (proto.Message, error) {
@@ -152,7 +156,7 @@ func (e engines) found(m *summapb.SearchResponse) []string {
 			rows = append(rows, fmt.Sprintf("%d:%08x", x.Ordinal, math.Float32bits(x.Score)))
 		}
 		slices.Sort(rows)
-		list = append(list, one{h.Score, fmt.Sprintf("%08x %s %s", math.Float32bits(h.Score), keys[fmt.Sprint(h.Address.SegmentId, h.Address.DocId)], strings.Join(rows, " "))})
+		list = append(list, one{h.Score, fmt.Sprintf("%08x %s %s", math.Float32bits(h.Score), keys[addressOf(h)], strings.Join(rows, " "))})
 	}
 	if !slices.IsSortedFunc(list, func(a, b one) int { return cmp.Compare(b.score, a.score) }) {
 		return []string{"not in order"}
