@@ -91,6 +91,9 @@ const (
 	leastTime = 10 * time.Millisecond
 )
 
+// timedOut is what a node of the reference says, as CANCELLED, when the time that it was given is over.
+const timedOut = "Timeout expired"
+
 // Call implements partition.Caller.
 func (g *gathering) Call(ctx context.Context, part int, method string, req []byte) ([]byte, error) {
 	k := g.at[part]
@@ -116,6 +119,10 @@ func (g *gathering) Call(ctx context.Context, part int, method string, req []byt
 		if _, ok := status.FromError(err); !ok {
 			err = status.FromContextError(ctx.Err()).Err()
 		}
+	}
+	if timeout > 0 && status.Code(err) == codes.Canceled && ctx.Err() == nil && (status.Convert(err).Message() == timedOut || time.Since(began) >= timeout) {
+		// The node gave up, and not the client (B14).
+		err = status.Error(codes.DeadlineExceeded, timedOut)
 	}
 	k.calls.Called(rpcs[path.Base(method)], codeName(err), time.Since(began))
 	if e, ok := errors.AsType[*grpcraw.Error](err); ok && e.Transport {
