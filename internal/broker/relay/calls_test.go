@@ -412,6 +412,29 @@ func TestNodesThatVanish(t *testing.T) {
 	}
 }
 
+// TestNodesThatTrickle send a reply in the smallest pieces, also the five bytes in front of it.
+func TestNodesThatTrickle(t *testing.T) {
+	message := response(t, 3000)
+	at := node(t, func(w http.ResponseWriter, r *http.Request) {
+		encoding := r.Header.Get("Grpc-Accept-Encoding")
+		ok(w)
+		if encoding != "" {
+			w.Header().Set("Grpc-Encoding", encoding)
+		}
+		for _, b := range append(grpcmsg.Header(encoding != "", len(message)), message...) {
+			w.Write([]byte{b})
+			w.(http.Flusher).Flush()
+		}
+		w.Header().Set("grpc-status", "0")
+	})
+	client := dial(t, serving(t, at, grpcraw.Options{}).addr)
+	for _, accept := range []string{"", "zstd"} {
+		if _, data, err := ask(t, client, &grpcraw.Call{Accept: accept}); err != nil || !bytes.Equal(data, message) {
+			t.Errorf("%q: %d bytes, %v", accept, len(data), err)
+		}
+	}
+}
+
 // TestClientsThatDoNotRead are ended, and what they asked for is let go.
 func TestClientsThatDoNotRead(t *testing.T) {
 	at := node(t, func(w http.ResponseWriter, _ *http.Request) { answer(w, "", make([]byte, 32<<20)) })

@@ -3,6 +3,8 @@ package grpcraw
 import (
 	"context"
 	"net"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -207,4 +209,43 @@ func TestLongReplies(t *testing.T) {
 			n.Close()
 		}
 	}
+}
+
+// TestIdleConnectionsHoldLittle has a thousand of them: what a reply was read into is not kept.
+func TestIdleConnectionsHoldLittle(t *testing.T) {
+	const nodes = 1000
+	text := strings.Repeat("x", 16_000)
+	at := serve(t, func(p *peer) {
+		p.hello()
+		p.answering(text)
+	})
+	heap := func() int64 {
+		var m runtime.MemStats
+		for range 2 { // what is in a sync.Pool goes with the second
+			runtime.GC()
+		}
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc + m.StackInuse)
+	}
+	p := NewPool(Options{Dial: (&memoryDialer{at: at}).dial})
+	defer p.Close()
+	before := heap()
+	for i := range nodes {
+		if got, err := do(t, p.Node(strconv.Itoa(i)), 0); got != text || err != nil {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+	}
+	// The peers of the test are in the figure as well.
+	each := (heap() - before) / nodes
+	t.Logf("%d bytes for a connection with both of its ends", each)
+	if most := int64(64 << 10); each > most {
+		t.Errorf("%d bytes for a connection, and %d are as many as there should be", each, most)
+	}
+}
+
+// memoryDialer makes all connections to one address.
+type memoryDialer struct{ at string }
+
+func (d *memoryDialer) dial(ctx context.Context, _ string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "tcp", d.at)
 }
