@@ -116,14 +116,6 @@ func (s *Server) getTextStats(ctx context.Context, m *summapb.GetTextStatsReques
 }
 
 func (s *Server) getDocument(ctx context.Context, m *summapb.GetDocumentRequest) (*summapb.GetDocumentResponse, error) {
-	place, err := s.documents.Enter(ctx, 1)
-	if errors.Is(err, admit.ErrRefused) {
-		return nil, grpcmsg.ErrUnread
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer place.Release()
 	i, err := s.use(ctx, m.IndexName)
 	if err != nil {
 		return nil, err
@@ -142,28 +134,61 @@ func (s *Server) getDocument(ctx context.Context, m *summapb.GetDocumentRequest)
 		if live := l.Live(); live != nil && !live.Has(doc) {
 			break
 		}
-		buf, ok := s.sources.Get().(*[]byte)
-		if !ok {
-			buf = new([]byte)
-		}
-		defer s.sources.Put(buf)
-		source, err := l.Source(doc, (*buf)[:0])
-		if err != nil {
-			return nil, err
-		}
-		*buf = source[:0]
-		// How long it is is known only now. No more than a few are in hand that nobody has charged.
-		c := callOf(ctx)
-		c.room.Hold(int64(cap(source)))
-		c.made += int64(cap(source))
-		room := s.cfg.Limits.Query.Room().Shared(func(bytes int) error { return c.hydrate(bytes, place.Release) })
-		fields, err := summa.StoredFields(snap.Schema()).Read(source, room)
-		if err != nil {
-			return nil, err
-		}
-		return &summapb.GetDocumentResponse{Fields: fields}, nil
+		return s.readDocument(ctx, snap.Schema(), l, doc)
 	}
 	return nil, &summa.Error{Code: codes.NotFound, Text: "Document not found"}
+}
+
+// sourceRoom is what the reply with a document takes in multiples of its source: the source, its values and their bytes.
+const sourceRoom = 3
+
+// readDocument reads the values of a document. How long it is is known only when it is read, and a few are at once. One that finds no room
+// for its reply is given up, so that nothing is held and others are read while room is waited for, and then read once more.
+func (s *Server) readDocument(ctx context.Context, sch *schema.Schema, l exec.Leaf, doc uint32) (*summapb.GetDocumentResponse, error) {
+	c := callOf(ctx)
+	out, long, err := s.tryDocument(ctx, sch, l, doc, 0)
+	if long > 0 && errors.Is(err, grpcmsg.ErrUnread) {
+		if err := c.room.Take(ctx, long, s.cfg.Limits.Wait, nil); err != nil {
+			return nil, err
+		}
+		out, _, err = s.tryDocument(ctx, sch, l, doc, long)
+	}
+	return out, err
+}
+
+// tryDocument reads a document with the room that was taken for it, or what it finds at once. long is what it wants where there is none.
+func (s *Server) tryDocument(ctx context.Context, sch *schema.Schema, l exec.Leaf, doc uint32, has int64) (out *summapb.GetDocumentResponse, long int64, err error) {
+	place, err := s.documents.Enter(ctx, 1)
+	if errors.Is(err, admit.ErrRefused) {
+		return nil, 0, grpcmsg.ErrUnread
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	defer place.Release()
+	buf, ok := s.sources.Get().(*[]byte)
+	if !ok {
+		buf = new([]byte)
+	}
+	defer s.sources.Put(buf)
+	source, err := l.Source(doc, (*buf)[:0])
+	if err != nil {
+		return nil, 0, err
+	}
+	*buf = source[:0]
+	c := callOf(ctx)
+	if want := sourceRoom * int64(len(source)); has < want {
+		if err := c.room.Take(ctx, want-has, 0, nil); err != nil {
+			return nil, want - has, err
+		}
+	}
+	c.made = int64(len(source))
+	room := s.cfg.Limits.Query.Room().Shared(func(bytes int) error { return c.hydrate(bytes, place.Release) })
+	fields, err := summa.StoredFields(sch).Read(source, room)
+	if err != nil {
+		return nil, 0, err
+	}
+	return &summapb.GetDocumentResponse{Fields: fields}, 0, nil
 }
 
 func (s *Server) getIndexInfo(ctx context.Context, m *summapb.GetIndexInfoRequest) (*summapb.GetIndexInfoResponse, error) {
