@@ -17,7 +17,7 @@ func (noStream) SetHeader(metadata.MD) error  { return nil }
 func (noStream) SendHeader(metadata.MD) error { return nil }
 func (noStream) SetTrailer(metadata.MD) error { return nil }
 
-type options struct{ n int }
+type options struct{}
 
 // goodStream has the method as gRPC's has it.
 type goodStream struct {
