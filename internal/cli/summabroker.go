@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,7 +228,12 @@ func (f *summaFleet) serveSumma(ctx context.Context, io *IO, cfg service.Config,
 
 // tell logs what is in force, and what does not fit together.
 func (f *summaFleet) tell(log *slog.Logger, cfg *service.Config, version string) {
-	log.Info("Summa broker", "version", version, "discovery", f.Discovery, "backend_max_searches", f.BackendMaxSearches, "max_concurrent_searches", cfg.Searches,
+	log.Info("Summa broker", "version", version, "addr", cfg.Addr, "metrics_addr", cmp.Or(cfg.MetricsAddr, "off"), "discovery", f.Discovery, "backends", len(f.Backend),
+		"namespace", f.Namespace, "pod_selector", f.PodSelector, "shard_label", f.ShardLabel, "role_label", f.RoleLabel, "port_annotation", f.PortAnnotation,
+		"backend_port", f.BackendPort, "placement_default", f.PlacementDefault,
+		"index_poll_interval_secs", f.IndexPollIntervalSecs, "probe_interval_secs", f.ProbeIntervalSecs,
+		"backend_unreachable_grace_secs", f.BackendUnreachableGraceSecs, "list_timeout_secs", f.ListTimeoutSecs,
+		"worker_threads", runtime.GOMAXPROCS(0), "backend_max_searches", f.BackendMaxSearches, "max_concurrent_searches", cfg.Searches,
 		"coordinator_max_transfer_mb", f.CoordinatorMaxTransferMB, "partial_partition_reads", f.PartialPartitionReads, "partition_straggler_ms", f.PartitionStragglerMS,
 		"search_max_decode_mb", f.SearchMaxDecodeMB, "search_max_encode_mb", f.SearchMaxEncodeMB, "index_max_decode_mb", f.IndexMaxDecodeMB,
 		"index_max_encode_mb", f.IndexMaxEncodeMB, "backend_max_decode_mb", f.BackendMaxDecodeMB, "backend_max_encode_mb", f.BackendMaxEncodeMB)
