@@ -403,6 +403,10 @@ func (c *conn) writeOn() {
 		if err == nil {
 			_, err = c.nc.Write(b)
 		}
+		if err == nil {
+			// It would end the next write that does not wait.
+			err = c.nc.SetWriteDeadline(time.Time{})
+		}
 		if err != nil {
 			c.end(unreachable("the connection to the node is lost", err))
 		}

@@ -249,6 +249,52 @@ func TestPeersThatDoNotRead(t *testing.T) {
 	close(release)
 }
 
+// TestPeersThatPause do not read for a while, and then do: their connection goes on, also when it is older than a write may take.
+func TestPeersThatPause(t *testing.T) {
+	release := make(chan struct{})
+	var conns atomic.Int32
+	n := newNode(t, serve(t, func(p *peer) {
+		conns.Add(1)
+		p.hello(settingWindow, maxWindow)
+		p.frame(frameWindow, 0, 0, binary.BigEndian.AppendUint32(nil, maxWindow-defaultWindow))
+		<-release
+		for {
+			id, ok := p.call()
+			if !ok {
+				return
+			}
+			for flags := byte(0); flags&flagEndStream == 0; {
+				if flags, _, _, ok = p.next(frameData); !ok {
+					return
+				}
+			}
+			p.answer(id, "good")
+		}
+	}), Options{Stall: 300 * time.Millisecond})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		long := mem.BufferSlice{mem.SliceBuffer(make([]byte, 32<<20))}
+		r, err := n.Do(t.Context(), &Call{Method: "/s/m", Message: long}, 100, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		r.Data.Free()
+	})
+	pause := func(d time.Duration) {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		<-timer.C
+	}
+	pause(100 * time.Millisecond)
+	close(release)
+	wg.Wait()
+	pause(400 * time.Millisecond)
+	if got, err := do(t, n, 0); got != "good" || err != nil || conns.Load() != 1 {
+		t.Errorf("%q, %v, on %d connections", got, err, conns.Load())
+	}
+}
+
 // TestCallsThatWereNotBegun are sent again, and no others.
 func TestCallsThatWereNotBegun(t *testing.T) {
 	var conns, calls atomic.Int32
