@@ -1,12 +1,19 @@
 package summatest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	brokerpb "github.com/weft-search/weft/api/summa/broker"
 	"github.com/weft-search/weft/internal/cli/proctest"
 )
 
@@ -42,16 +49,70 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// TestPythonClientRunsUnchanged calls every method of the client: an index is made, filled, committed, searched in every way, changed and
-// deleted.
+// TestPythonClientRunsUnchanged calls every method of the client against a node and against a broker before two nodes: an index is made,
+// filled, committed, searched in every way, changed and deleted.
 func TestPythonClientRunsUnchanged(t *testing.T) {
 	py := python(t)
-	p, err := proctest.Start(1, "node", "--summa", "127.0.0.1:0", "--data-dir", t.TempDir())
+	flow := func(t *testing.T, p *proctest.Process) {
+		t.Log(run(t, py, filepath.Join("testdata", "flow.py"), p.Listening["summa"]))
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Run("node", func(t *testing.T) { flow(t, start(t, t.TempDir()).Process) })
+	t.Run("broker", func(t *testing.T) {
+		a, b := start(t, t.TempDir()), start(t, t.TempDir())
+		// Each node has to have its turn: the index is on one of them.
+		for _, rule := range []string{"shop=0", "shop=1"} {
+			flow(t, startBroker(t, rule, a, b))
+		}
+	})
+}
+
+// startBroker starts a broker under the name of the reference's before nodes, each on a shard of its own.
+func startBroker(t *testing.T, rule string, nodes ...*started) *proctest.Process {
+	t.Helper()
+	bin, err := proctest.Build()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Log(run(t, py, filepath.Join("testdata", "flow.py"), p.Listening["summa"]))
-	if err := p.Stop(); err != nil {
-		t.Error(err)
+	link := filepath.Join(t.TempDir(), "summa-broker")
+	if err := os.Symlink(bin, link); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--addr", "127.0.0.1:0", "--metrics-addr", "off", "--discovery", "static", "--placement", rule}
+	for i, n := range nodes {
+		args = append(args, "--backend", fmt.Sprintf("id=n%d,addr=%s,shard=%d", i, n.Listening["summa"], i))
+	}
+	cmd := exec.Command(link, args...)
+	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
+	p, err := proctest.StartCommand(1, cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	conn, err := grpc.NewClient(p.Listening["summa"], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	every := time.NewTicker(10 * time.Millisecond)
+	defer every.Stop()
+	for late := time.Now().Add(time.Minute); ; <-every.C {
+		r, err := brokerpb.NewBrokerServiceClient(conn).GetBackends(t.Context(), &brokerpb.GetBackendsRequest{}, grpc.WaitForReady(true))
+		if err == nil && !slices.ContainsFunc(r.Backends, func(n *brokerpb.BackendState) bool { return n.Health != "healthy" }) && len(r.Backends) == len(nodes) {
+			return p
+		}
+		if time.Now().After(late) {
+			t.Fatalf("not all nodes are healthy: %v, %v", r, err)
+		}
 	}
 }
