@@ -242,7 +242,7 @@ func (s *Server) handle(m *Method, ss grpc.ServerStream) (err error) {
 	if c.offers, err = grpc.ClientSupportedCompressors(ctx); err != nil {
 		return err
 	}
-	c.in = grpcmsg.Incoming{Stream: in, Cancel: end, Stall: s.cfg.Limits.Stall, Most: c.decode, Need: c.Need}
+	c.in = grpcmsg.Incoming{Stream: in, Cancel: end, Stall: s.cfg.Limits.Stall, Most: c.decode, Need: c.Need, Patient: m.Stream}
 	defer c.unload()
 	if m.Stream {
 		return s.cfg.Stream(c)
