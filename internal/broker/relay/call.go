@@ -42,6 +42,7 @@ type Call struct {
 
 	charged int64
 	give    []func()
+	ahead   bool // the call is the one that goes on without room
 }
 
 // Method is the method that is called.
@@ -94,25 +95,49 @@ func arrived(ctx context.Context) time.Duration {
 }
 
 // Need sees to it that so many bytes are charged for the call, until it ends. What is below 16 KiB is free.
+//
+// Calls that have a part of what they need and find no more could wait for each other. So one of them at a time goes on without: it will
+// end and give back what it has. That is at most one message beyond all that may be charged.
 func (c *Call) Need(bytes int64) error {
 	more := bytes - grpcmsg.FreeBytes - c.charged
 	if more <= 0 || c.s.cfg.Charge == nil {
 		return nil
 	}
-	given, release, err := c.s.cfg.Charge(c.ctx, c.charged, more)
-	if err != nil {
-		return err
+	if !c.ahead {
+		given, release, err := c.s.cfg.Charge(c.ctx, c.charged, more)
+		if err == nil {
+			c.charged += given
+			c.give = append(c.give, release)
+			return nil
+		}
+		if c.charged == 0 || c.ctx.Err() != nil || !c.goAhead() {
+			return err
+		}
 	}
-	c.charged += given
-	c.give = append(c.give, release)
+	c.charged += more
 	return nil
+}
+
+// goAhead waits until the call may go on without room.
+func (c *Call) goAhead() bool {
+	late := time.NewTimer(c.s.cfg.Limits.Stall)
+	defer late.Stop()
+	select {
+	case c.s.ahead <- struct{}{}:
+		c.ahead = true
+		c.give = append(c.give, func() { <-c.s.ahead })
+		return true
+	case <-late.C:
+	case <-c.ctx.Done():
+	}
+	return false
 }
 
 func (c *Call) unload() {
 	for _, release := range c.give {
 		release()
 	}
-	c.give, c.charged = nil, 0
+	c.give, c.charged, c.ahead = nil, 0, false
 	c.drop()
 }
 

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	summapb "github.com/weft-search/weft/api/summa"
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/wire/grpcmsg"
 	"github.com/weft-search/weft/internal/wire/grpcraw"
 )
@@ -480,6 +483,49 @@ func TestClientsThatVanishWithinARequest(t *testing.T) {
 	wg.Wait()
 	s.Close()
 	soon(t, "it is given back", func() bool { return b.charged.Load() == 0 })
+}
+
+// TestLongRequestsDoNotBlockEachOther has more of them at once than there is memory for: each that has begun ends.
+func TestLongRequestsDoNotBlockEachOther(t *testing.T) {
+	at := node(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		answer(w, "", nil)
+	})
+	gate := admit.New("test", 12<<20, 100, 20*time.Millisecond)
+	b := serving(t, at, grpcraw.Options{}, func(c *Config) {
+		c.Charge = func(ctx context.Context, _, more int64) (int64, func(), error) {
+			place, err := gate.Enter(ctx, more)
+			if err != nil {
+				return 0, nil, status.Error(codes.ResourceExhausted, "no memory")
+			}
+			return more, place.Release, nil
+		}
+	})
+	message := framed(false, named("x", padded(5<<20)))
+	var wg sync.WaitGroup
+	var good atomic.Int32
+	for range 8 {
+		client := dial(t, b.addr)
+		wg.Go(func() {
+			r, err := client.Do(t.Context(), &grpcraw.Call{Method: "/summa.IndexService/BatchIndexDocuments", Message: message}, 1<<20, nil)
+			switch {
+			case err != nil:
+				t.Error(err)
+			case r.End.Code == codes.OK:
+				good.Add(1)
+				r.Data.Free()
+			case r.End.Message != "no memory": // before it had any
+				t.Errorf("%v", r.End)
+			}
+		})
+	}
+	wg.Wait()
+	if good.Load() < 2 {
+		t.Errorf("%d of 8 went through", good.Load())
+	}
+	if n := gate.Used(); n != 0 {
+		t.Errorf("%d bytes stayed charged", n)
+	}
 }
 
 // TestServiceAnswers has calls that the service decodes and answers itself, unary and streamed.

@@ -117,6 +117,7 @@ type Server struct {
 	calls     atomic.Int64 // under way
 	replies   *grpcmsg.Outgoing
 	inflating chan struct{}
+	ahead     chan struct{} // has one while a call goes on without room for its message
 	failures  obs.LineLimit
 }
 
@@ -124,7 +125,7 @@ type Server struct {
 func New(cfg Config) *Server {
 	return &Server{
 		cfg: cfg, replies: grpcmsg.NewOutgoing(cfg.Limits.Replies),
-		inflating: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+		inflating: make(chan struct{}, 2*runtime.GOMAXPROCS(0)), ahead: make(chan struct{}, 1),
 	}
 }
 
