@@ -74,6 +74,12 @@ func (c *cluster) mended() {
 func (c *cluster) quiet(refusing bool) {
 	c.t.Helper()
 	for _, b := range c.brokers {
+		well := false
+		defer func() {
+			if !well {
+				c.t.Logf("%s keeps for members: %s", b.name, b.keeps())
+			}
+		}()
 		eventually(c.t, b.name+" and its members", func(ctx context.Context) string {
 			c.healthy()
 			var top struct {
@@ -103,7 +109,27 @@ func (c *cluster) quiet(refusing bool) {
 			}
 			return c.idle(ctx, b)
 		})
+		well = true
 	}
+}
+
+// keeps is what the metrics of a broker say of what it keeps for members and does about it.
+func (b *broker) keeps() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	a := b.call(ctx, http.MethodGet, "/metrics", nil, "", nil, "")
+	if a.err != nil {
+		return a.err.Error()
+	}
+	var out []string
+	for line := range strings.Lines(string(a.body)) {
+		if strings.HasPrefix(line, "weft_cluster_hints") || strings.HasPrefix(line, "weft_cluster_job") || strings.HasPrefix(line, "weft_cluster_suspect") ||
+			strings.HasPrefix(line, "weft_cluster_compar") || strings.HasPrefix(line, "weft_cluster_replay") {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	jobs := b.call(ctx, http.MethodGet, "/_jobs", nil, "", nil, "")
+	return strings.Join(out, "; ") + "; jobs: " + jobs.String()
 }
 
 // idle waits for calls of a broker that go on although their callers have left.

@@ -122,8 +122,16 @@ func memberAt(st *members.State, addr string) *memberOf {
 // away is when a member that did not answer is looked at again.
 type away struct {
 	tries int
+	since time.Time // of the first failure
 	until time.Time
+	told  time.Time // when it was logged last that this goes on
 }
+
+// How long a member is not given what it has missed before that is logged as a warning, and between two of these.
+const (
+	worrying = time.Minute
+	worried  = 10 * time.Minute
+)
 
 // replayLoop gives members what they have missed as soon as they are there again.
 func (r *Runner) replayLoop() {
@@ -153,7 +161,13 @@ func (r *Runner) replayLoop() {
 				continue
 			}
 			a := absent[p.Member]
-			a.tries++
+			if a.tries++; a.tries == 1 {
+				a.since = time.Now()
+			}
+			if time.Since(a.since) >= worrying && (a.told.IsZero() || time.Since(a.told) >= worried) {
+				a.told = time.Now()
+				r.log.Warn("a member still lacks writes that it missed", "member", p.Member, "for", time.Since(a.since).Round(time.Second).String(), "entries", p.Count, "overflowed", p.Overflowed, "error", err)
+			}
 			most := mostAway
 			if errors.Is(err, errDisputed) || errors.Is(err, errWaits) {
 				most = mostUnknown
