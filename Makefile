@@ -5,7 +5,7 @@ TEST_TIMEOUT ?= 20m
 .PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-check quality tail crash faults clock hostile summa-client kube check clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
 
 build: ## build bin/weft
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/weft ./cmd/weft
@@ -95,11 +95,14 @@ clock: ## wall clocks that jump under a cluster of processes (Linux; half a minu
 hostile: ## clients that do not read, do not send, leave or ask nonsense, before a broker of processes (minutes)
 	WEFT_HOSTILE=full $(GO) test -count=1 -timeout 60m -v ./internal/cli/hostiletest
 
-summa-client: ## the published Python client of Summa against a node (takes Python 3 and the package registry; a minute)
+summa-client: ## the published Python client of Summa against a node and a broker (takes Python 3 and the package registry; a minute)
 	WEFT_SUMMA_CLIENT=1 $(GO) test -count=1 -timeout 10m -v ./internal/cli/summatest ./api/summa
 
 kube: ## discovery of pods and deploy/ against a real Kubernetes API server, built from its modules (six minutes of processor time at first)
 	WEFT_KUBE=1 $(GO) test -count=1 -timeout 60m -v -run TestAgainstARealAPIServer ./internal/topology/pods
+
+e2e-summa: ## a broker before two real Summa servers, by SUMMA_SERVER or from the path (cargo install summa-server: Rust 1.98, protoc); says why where it skips
+	WEFT_E2E_SUMMA=1 WEFT_SUMMA_CLIENT=1 $(GO) test -count=1 -timeout 20m -v -run TestRealSumma ./internal/cli/brokertest ./internal/cli/summatest
 
 check: lint test invariants ## what continuous integration runs
 

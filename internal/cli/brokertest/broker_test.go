@@ -19,6 +19,7 @@ import (
 
 	summapb "github.com/weft-search/weft/api/summa"
 	brokerpb "github.com/weft-search/weft/api/summa/broker"
+	"github.com/weft-search/weft/internal/cli/proctest"
 )
 
 func two(t *testing.T) []*server {
@@ -33,9 +34,31 @@ func want(t *testing.T, what string, err error, code codes.Code, text string) {
 	}
 }
 
-// TestAFleetAnswersLikeItsNodes makes indexes on two servers through a broker, and compares what it answers with what they do.
-func TestAFleetAnswersLikeItsNodes(t *testing.T) {
-	servers := two(t)
+func TestAFleetAnswersLikeItsNodes(t *testing.T) { answersLikeItsNodes(t, two(t)) }
+
+// TestRealSummaServersBehindABroker is the same with servers of the reference.
+func TestRealSummaServersBehindABroker(t *testing.T) {
+	program := proctest.SummaServer(t)
+	var servers []*server
+	for range 2 {
+		dir := t.TempDir()
+		p, addr, err := proctest.StartSumma(program, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := p.Kill(); err != nil {
+				t.Error(err)
+			}
+		})
+		servers = append(servers, &server{p, dir, addr})
+	}
+	answersLikeItsNodes(t, servers)
+}
+
+// answersLikeItsNodes makes indexes on two servers through a broker, and compares what it answers with what they do.
+func answersLikeItsNodes(t *testing.T, servers []*server) {
+	t.Helper()
 	b := before(t, servers, "--placement", "a*=0", "--placement", "b*=1", "--placement", "whole=0,1")
 	direct := []*client{dial(t, servers[0].addr), dial(t, servers[1].addr)}
 	b.fill(t, "apples", 3)

@@ -64,13 +64,39 @@ func TestPythonClientRunsUnchanged(t *testing.T) {
 		a, b := start(t, t.TempDir()), start(t, t.TempDir())
 		// Each node has to have its turn: the index is on one of them.
 		for _, rule := range []string{"shop=0", "shop=1"} {
-			flow(t, startBroker(t, rule, a, b))
+			flow(t, startBroker(t, rule, a.Listening["summa"], b.Listening["summa"]))
 		}
 	})
 }
 
+// TestRealSummaServersTakeThePythonClient is the flow through a broker before two servers of the reference.
+func TestRealSummaServersTakeThePythonClient(t *testing.T) {
+	program := proctest.SummaServer(t)
+	py := python(t)
+	var nodes []string
+	for range 2 {
+		p, addr, err := proctest.StartSumma(program, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := p.Kill(); err != nil {
+				t.Error(err)
+			}
+		})
+		nodes = append(nodes, addr)
+	}
+	for _, rule := range []string{"shop=0", "shop=1"} {
+		b := startBroker(t, rule, nodes...)
+		t.Log(run(t, py, filepath.Join("testdata", "flow.py"), b.Listening["summa"]))
+		if err := b.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // startBroker starts a broker under the name of the reference's before nodes, each on a shard of its own.
-func startBroker(t *testing.T, rule string, nodes ...*started) *proctest.Process {
+func startBroker(t *testing.T, rule string, nodes ...string) *proctest.Process {
 	t.Helper()
 	bin, err := proctest.Build()
 	if err != nil {
@@ -82,7 +108,7 @@ func startBroker(t *testing.T, rule string, nodes ...*started) *proctest.Process
 	}
 	args := []string{"--addr", "127.0.0.1:0", "--metrics-addr", "off", "--discovery", "static", "--placement", rule}
 	for i, n := range nodes {
-		args = append(args, "--backend", fmt.Sprintf("id=n%d,addr=%s,shard=%d", i, n.Listening["summa"], i))
+		args = append(args, "--backend", fmt.Sprintf("id=n%d,addr=%s,shard=%d", i, n, i))
 	}
 	cmd := exec.Command(link, args...)
 	cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
