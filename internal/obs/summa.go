@@ -5,6 +5,7 @@ import (
 	"runtime/metrics"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,12 +22,15 @@ type Summa struct {
 	searchSeconds *prometheus.SummaryVec
 	searches      *prometheus.CounterVec
 	rejected      prometheus.Counter
+
+	mu      sync.Mutex
+	indexes map[string]bool // that searches are counted of
 }
 
 // Summa makes the metrics of the Summa services with the methods of these names. Call it once.
 func (m *Metrics) Summa(methods []string) *Summa {
 	s := &Summa{
-		reg: m.reg,
+		reg: m.reg, indexes: map[string]bool{},
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weft_summa_calls_total", Help: "Calls of the Summa services by call and gRPC code.",
 		}, []string{"call", "code"}),
@@ -93,22 +97,41 @@ func (s *Summa) Searched(index string, ok bool, took time.Duration) {
 	if !ok {
 		status = "error"
 	}
+	s.mu.Lock()
+	if !s.indexes[index] {
+		s.indexes[strings.Clone(index)] = true
+	}
+	s.mu.Unlock()
 	s.searches.WithLabelValues(index, status).Inc()
 	s.searchSeconds.WithLabelValues(index, status).Observe(took.Seconds())
 }
 
+// keep drops what is counted of indexes that are not there any more: their names may be any number.
+func (s *Summa) keep(there map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for index := range s.indexes {
+		if !there[index] && index != UnknownIndex {
+			delete(s.indexes, index)
+			s.searches.DeletePartialMatch(prometheus.Labels{"index": index})
+			s.searchSeconds.DeletePartialMatch(prometheus.Labels{"index": index})
+		}
+	}
+}
+
 // WatchMemory publishes, under the names of a Summa server, the memory of the process as the system counts it, and for each index the
-// memory that its new documents take.
+// memory that its new documents take. What is counted of indexes that each does not tell of is forgotten then.
 func (s *Summa) WatchMemory(each func(emit func(IndexSample))) {
 	s.reg.MustRegister(&summaMemory{
 		process:   prometheus.NewDesc("summa_memory_process_bytes", "Memory of the process by kind, where the system tells.", []string{"kind"}, nil),
 		allocator: prometheus.NewDesc("summa_memory_allocator_bytes", "Memory of the allocator, which is Go's, by kind.", []string{"kind"}, nil),
 		index:     prometheus.NewDesc("summa_index_memory_bytes", "Memory of an index by kind.", []string{"index", "kind"}, nil),
-		each:      each,
+		each:      each, keep: s.keep,
 	})
 }
 
 type summaMemory struct {
+	keep                      func(there map[string]bool)
 	process, allocator, index *prometheus.Desc
 	each                      func(emit func(IndexSample))
 }
@@ -128,9 +151,12 @@ func (c *summaMemory) Collect(ch chan<- prometheus.Metric) {
 	for kind, bytes := range allocatorMemory() {
 		ch <- prometheus.MustNewConstMetric(c.allocator, prometheus.GaugeValue, bytes, kind)
 	}
+	there := map[string]bool{}
 	c.each(func(s IndexSample) {
+		there[s.Index] = true
 		ch <- prometheus.MustNewConstMetric(c.index, prometheus.GaugeValue, float64(s.MemtableBytes), s.Index, "indexing_buffer")
 	})
+	c.keep(there)
 }
 
 // allocatorMemory is the memory of Go's allocator by the names that the kinds have of the allocator of a Summa server: what is allocated,

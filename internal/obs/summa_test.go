@@ -30,6 +30,37 @@ func TestSummaMetrics(t *testing.T) {
 	}
 }
 
+// What was counted of an index that is gone is forgotten: else every index that ever was would stay.
+func TestSummaMetricsForgetIndexesThatAreGone(t *testing.T) {
+	m := NewMetrics("v")
+	s := m.Summa(nil)
+	there := []string{"a", "b"}
+	s.WatchMemory(func(emit func(IndexSample)) {
+		for _, index := range there {
+			emit(IndexSample{Index: index})
+		}
+	})
+	for _, index := range []string{"a", "b", UnknownIndex} {
+		s.Searched(index, true, time.Millisecond)
+	}
+	page := func() string {
+		rec := httptest.NewRecorder()
+		m.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+		return rec.Body.String()
+	}
+	page()
+	there = there[:1]
+	page()
+	got := page()
+	for index, want := range map[string]bool{"a": true, "b": false, UnknownIndex: true} {
+		for _, name := range []string{"summa_search_requests_total", "summa_search_duration_seconds_count"} {
+			if strings.Contains(got, name+`{index="`+index+`"`) != want {
+				t.Errorf("%s of %s: there %t", name, index, !want)
+			}
+		}
+	}
+}
+
 func TestProcessMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "status")
 	if err := os.WriteFile(path, []byte("Name:\tweft\nVmLck:\t       0 kB\nRssAnon:\t    1234 kB\nRssFile:\t nonsense kB\n"), 0o600); err != nil {
