@@ -559,7 +559,7 @@ func (c *conn) silent() error {
 
 // settle is after the frames of one read: it wakes the calls that have something new, and sends what is to be said.
 func (c *conn) settle() {
-	if c.owed >= connWindow/8 {
+	if c.owed >= connWindow/4 {
 		c.mu.Lock()
 		c.window(0, c.owed)
 		c.mu.Unlock()

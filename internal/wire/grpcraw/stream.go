@@ -163,9 +163,7 @@ type Stream struct {
 	read    int64 // of it, read
 	total   int64 // that is wanted
 	most    int64 // at once
-	ahead   int64 // at once for now
 	expects bool
-	waited  bool // since more was let come
 }
 
 // maxTries is how often a call is begun that no node began.
@@ -285,26 +283,21 @@ func (s *Stream) failure(err error) error {
 // come, and has to be called once where a reply is longer than FreeWindow: the node waits for it.
 func (s *Stream) Expect(total, most int64) {
 	s.total, s.most, s.expects = total, max(most, FreeWindow), true
-	s.ahead = min(s.most, firstWindow)
 	s.s.mu.Lock()
 	// What is queued was counted before anybody knew.
 	s.s.coming = max(total-s.read-int64(s.s.queued), 0)
-	s.s.wakeAt = int(min(wakeBytes, s.ahead/2))
+	s.s.wakeAt = int(min(wakeBytes, s.most/2))
 	s.s.mu.Unlock()
-	s.let(s.ahead - (s.have - s.read))
+	s.let(s.most - (s.have - s.read))
 }
 
 // grant lets more of the reply come when much of what may come has.
 func (s *Stream) grant() {
 	ahead := s.have - s.read
-	if !s.expects || s.have >= s.total || ahead > s.ahead/2 {
+	if !s.expects || s.have >= s.total || ahead > s.most/2 {
 		return
 	}
-	// Who waits for the node while there was room for more takes faster than it comes: a longer way needs a larger window.
-	if s.waited {
-		s.ahead, s.waited = min(2*s.ahead, s.most), false
-	}
-	s.let(s.ahead - ahead)
+	s.let(s.most - ahead)
 }
 
 // let lets n bytes more come, if there are so many.
@@ -350,15 +343,11 @@ func (s *Stream) Read() (mem.BufferSlice, error) {
 		}
 		// The rest of a message goes on also when the reply has begun.
 		s.push()
-		s.waited = true
 		if err := s.wait(); err != nil {
 			return nil, err
 		}
 	}
 }
-
-// firstWindow is how much of a reply may wait to be read at first.
-const firstWindow = 512 << 10
 
 // End is the status of the call; nil before Read has ended with io.EOF.
 func (s *Stream) End() *End {
