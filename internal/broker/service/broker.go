@@ -62,6 +62,7 @@ func New(cfg Config) (*Broker, error) {
 		cfg: cfg, metrics: cfg.Metrics.SummaBroker(), ended: make(chan struct{}),
 		memory: admit.New("broker_memory", cfg.RequestBytes, 1024, cfg.Limits.Wait),
 	}
+	front.WatchGate(cfg.Metrics, "broker_bytes", b.memory)
 	if cfg.Searches > 0 {
 		b.global = admit.New("broker_searches", int64(cfg.Searches), 0, 0)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/weft-search/weft/internal/broker/route"
 	"github.com/weft-search/weft/internal/broker/service"
 	"github.com/weft-search/weft/internal/corpus"
+	"github.com/weft-search/weft/internal/obs/obstest"
 )
 
 func text(name, s string) *summapb.FieldEntry {
@@ -183,6 +184,28 @@ func TestMetricsAreThoseOfTheReference(t *testing.T) {
 	if strings.Contains(page, "made up") {
 		t.Error("a client has made a label")
 	}
+	documented := metricName.FindAllString(section(t), -1)
+	for line := range strings.Lines(page + full.page(t)) {
+		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok && metricName.MatchString(rest) {
+			if name, _, _ := strings.Cut(rest, " "); !slices.Contains(documented, name) {
+				t.Errorf("%s is served and not documented", name)
+			}
+		}
+	}
+	for _, name := range documented {
+		if !strings.Contains(page+full.page(t), "# TYPE "+name+" ") {
+			t.Errorf("%s is documented and not served", name)
+		}
+	}
+}
+
+var metricName = regexp.MustCompile(`\b(summa_broker|weft)_[a-z_]+`)
+
+// section is what docs/operating.md has of these metrics.
+func section(t *testing.T) string {
+	t.Helper()
+	s, _ := obstest.Cut(t, obstest.Page(t, filepath.Join("..", "..", ".."), "operating.md"), "### Metrics of a Summa broker")
+	return s
 }
 
 var label = regexp.MustCompile(`([a-z_]+)="`)
