@@ -39,6 +39,7 @@ type summaFleet struct {
 
 	BackendMaxSearches    int  `group:"summa" default:"16" help:"Searches in flight at each address of a node."`
 	MaxConcurrentSearches *int `group:"summa" placeholder:"N" help:"Searches in flight in all; not bounded if not given."`
+	AdaptiveReads         bool `group:"summa" help:"Read from the copy of an index that is expected to answer first, and from a second one when that is slow; without it from all in turn."`
 	PartialPartitionReads bool `group:"summa" help:"Answer reads of an index over several shards without those that do not answer, and say how many those are."`
 	PartitionStragglerMS  int  `group:"summa" name:"partition-straggler-ms" default:"0" help:"With --partial-partition-reads: how long others have once one has answered; 0 for as long as the call."`
 
@@ -113,7 +114,7 @@ func (f *summaFleet) fleetConfig(log *slog.Logger) (service.Config, error) {
 	}
 	cfg := service.Config{
 		Source: source, Placement: placement, BackendSearches: f.BackendMaxSearches,
-		Partial: f.PartialPartitionReads, Straggler: time.Duration(f.PartitionStragglerMS) * time.Millisecond,
+		Adaptive: f.AdaptiveReads, Partial: f.PartialPartitionReads, Straggler: time.Duration(f.PartitionStragglerMS) * time.Millisecond,
 		PollInterval: seconds(f.IndexPollIntervalSecs), ProbeInterval: seconds(f.ProbeIntervalSecs),
 		Grace: seconds(f.BackendUnreachableGraceSecs), ListTimeout: seconds(f.ListTimeoutSecs),
 		Limits: relay.Limits{

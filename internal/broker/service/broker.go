@@ -35,11 +35,12 @@ type Broker struct {
 	picture   atomic.Pointer[picture]
 	turn      atomic.Uint64 // reads so far
 	primaries partition.Primaries
+	copies    *copies // nil: reads go to copies in turn
 
 	health struct {
 		sync.Mutex
 		server *health.Server // nil before the port is open
-		ready  bool           // the front has said that it serves, and the broker says how well
+		ready  bool           // the broker says how well it serves
 	}
 
 	stop  context.CancelFunc
@@ -65,6 +66,9 @@ func New(cfg Config) (*Broker, error) {
 	front.WatchGate(cfg.Metrics, "broker_bytes", b.memory)
 	if cfg.Searches > 0 {
 		b.global = admit.New("broker_searches", int64(cfg.Searches), 0, 0)
+	}
+	if cfg.Adaptive {
+		b.copies = newCopies()
 	}
 	b.backends.b = b
 	b.picture.Store(&picture{View: route.New(cfg.Placement, nil), backends: map[string]*backend{}})
@@ -103,7 +107,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b.stop = stop
 	b.front.Serve()
-	b.front.Ready()
+	// Not front.Ready, which says SERVING before a node is healthy.
 	b.health.Lock()
 	b.health.ready = true
 	b.health.Unlock()

@@ -22,6 +22,10 @@ type Config struct {
 	BackendSearches int // in flight for each address of a node: 16
 	Searches        int // in flight in all; 0: no bound but those of the nodes
 
+	// Adaptive has reads of an index on one shard go to the copy that is expected to answer first, and to a second one when that is slow. Without
+	// it they go to the healthy copies in turn.
+	Adaptive bool
+
 	Partial   bool          // reads of partitioned indexes are answered by what is left
 	Straggler time.Duration // with Partial: how long others have once one partition has answered; 0: as long as the call
 

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-search/weft/internal/broker/relay"
 	"github.com/weft-search/weft/internal/broker/route"
 	"github.com/weft-search/weft/internal/obs"
+	"github.com/weft-search/weft/internal/serve/replica"
 )
 
 // rpcs are the methods as metrics have them.
@@ -118,6 +119,9 @@ func (b *Broker) read(c *relay.Call) (relay.Target, error) {
 		return relay.Target{}, err
 	}
 	if !r.Partitioned {
+		if set := b.among(p, c.Index(), &r); set != nil {
+			return relay.Target{Serve: b.readAmong(set, method)}, nil
+		}
 		return b.pass(p, r.Node, method, began, nil)
 	}
 	return relay.Target{Serve: func(c *relay.Call) error {
@@ -142,6 +146,14 @@ func (b *Broker) read(c *relay.Call) (relay.Target, error) {
 		b.leftOut(p, g.ix, rpcs[method], a.LeftOut)
 		return c.Reply(bytesOf(a.Reply))
 	}}, nil
+}
+
+// among is the set of copies that a read of an index on one shard chooses from; nil: it goes to the one that it was routed to.
+func (b *Broker) among(p *picture, index string, r *route.Route) *replica.Set[*asking, *relay.Begun] {
+	if b.copies == nil {
+		return nil
+	}
+	return b.copies.of(p, index, r.Shard)
 }
 
 // leftOut counts the partitions that a read was answered without.
@@ -193,8 +205,9 @@ func (b *Broker) search(c *relay.Call) (t relay.Target, err error) {
 	if err != nil {
 		return t, err
 	}
+	set := b.among(p, c.Index(), &r)
 	var at []*backend
-	if !r.Partitioned {
+	if !r.Partitioned && set == nil {
 		k := p.backends[r.Node.Address]
 		if k == nil {
 			return t, errGone
@@ -260,6 +273,9 @@ func (b *Broker) search(c *relay.Call) (t relay.Target, err error) {
 			},
 			Done: func(_ relay.Outcome, err error) { ended(err) },
 		}, nil
+	}
+	if set != nil {
+		return relay.Target{Serve: b.readAmong(set, "Search"), Done: func(_ relay.Outcome, err error) { ended(err) }}, nil
 	}
 	t, err = b.pass(p, r.Node, "Search", began, func(_ relay.Outcome, err error) { ended(err) })
 	if err != nil {

@@ -1,0 +1,147 @@
+package service_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	summapb "github.com/weft-search/weft/api/summa"
+	"github.com/weft-search/weft/internal/broker/service"
+)
+
+// copiesOf are n nodes of one shard with an index.
+func copiesOf(n int) []*fake {
+	var all []*fake
+	for i := range n {
+		all = append(all, &fake{id: fmt.Sprint("n", i), shard: "0", indexes: []string{"a"}})
+	}
+	return all
+}
+
+// TestAdaptiveReadsDoNotWaitForACopyThatHangs: once it is known how long reads take, a copy that answers nothing is overtaken by another one, and
+// its call ends.
+func TestAdaptiveReadsDoNotWaitForACopyThatHangs(t *testing.T) {
+	for _, rpc := range []string{"Search", "GetDocument", "GetIndexInfo", "GetTextStats"} {
+		t.Run(rpc, func(t *testing.T) {
+			var hangs atomic.Bool
+			var held sync.WaitGroup
+			var asks [3]atomic.Int64
+			all := copiesOf(3)
+			reply := []byte("\x0a\x03n/a")
+			nodes(t, func(a *asked) ([]byte, error) {
+				asks[a.node[1]-'0'].Add(1)
+				if hangs.Load() && a.node == "n1" {
+					held.Add(1)
+					<-a.ctx.Done()
+					held.Done()
+					return nil, status.FromContextError(a.ctx.Err()).Err()
+				}
+				return reply, nil
+			}, all...)
+			s := start(t, service.Config{Source: source(all), Placement: placement(t, "single"), Adaptive: true, BackendSearches: 256}, 3)
+			req := encoded(t, &summapb.GetIndexInfoRequest{IndexName: "a"})
+			read := func() {
+				got, err := s.call(t.Context(), rpc, [][]byte{req})
+				if err != nil || !bytes.Equal(got, reply) {
+					t.Errorf("%q, %v", got, err)
+				}
+			}
+			for range 300 {
+				read()
+			}
+			for i := range asks {
+				if asks[i].Load() == 0 {
+					t.Errorf("n%d was never asked", i)
+				}
+			}
+			hangs.Store(true)
+			for range 100 {
+				read()
+			}
+			held.Wait() // those that were overtaken have ended at the node
+		})
+	}
+}
+
+// TestAdaptiveReadsTellWhatANodeSays: refusals and details of a node are the answer, and are asked nowhere else.
+func TestAdaptiveReadsTellWhatANodeSays(t *testing.T) {
+	all := copiesOf(2)
+	var asks atomic.Int64
+	nodes(t, func(*asked) ([]byte, error) {
+		asks.Add(1)
+		return nil, status.Error(codes.NotFound, "Document not found")
+	}, all...)
+	s := start(t, service.Config{Source: source(all), Placement: placement(t, "single"), Adaptive: true}, 2)
+	_, err := s.call(t.Context(), "GetDocument", [][]byte{encoded(t, &summapb.GetDocumentRequest{IndexName: "a"})})
+	want(t, "a document", err, codes.NotFound, "Document not found")
+	if n := asks.Load(); n != 1 {
+		t.Errorf("%d nodes were asked", n)
+	}
+}
+
+// TestAdaptiveSearchesHaveTheirPlaces: a copy whose places are taken is passed over, and where all are the search is refused.
+func TestAdaptiveSearchesHaveTheirPlaces(t *testing.T) {
+	all := copiesOf(2)
+	begun, let := make(chan string, 4), make(chan struct{})
+	nodes(t, func(a *asked) ([]byte, error) {
+		begun <- a.node
+		select {
+		case <-let:
+		case <-a.ctx.Done():
+		}
+		return []byte{}, nil
+	}, all...)
+	s := start(t, service.Config{Source: source(all), Placement: placement(t, "single"), Adaptive: true, BackendSearches: 1}, 2)
+	req := encoded(t, &summapb.SearchRequest{IndexName: "a", Query: &summapb.Query{Query: &summapb.Query_All{All: &summapb.AllQuery{}}}})
+	var calls sync.WaitGroup
+	at := map[string]bool{}
+	for range 2 {
+		calls.Go(func() {
+			if _, err := s.call(t.Context(), "Search", [][]byte{req}); err != nil {
+				t.Error(err)
+			}
+		})
+		at[<-begun] = true
+	}
+	if len(at) != 2 {
+		t.Errorf("asked were %v", at)
+	}
+	_, err := s.call(t.Context(), "Search", [][]byte{req})
+	want(t, "a third search", err, codes.ResourceExhausted, "Search capacity is full; retry with backoff")
+	close(let)
+	calls.Wait()
+	if _, err := s.call(t.Context(), "Search", [][]byte{req}); err != nil {
+		t.Errorf("when they have ended: %v", err)
+	}
+}
+
+// TestAdaptiveReadsEndWithTheirCaller: who leaves ends the calls at all nodes.
+func TestAdaptiveReadsEndWithTheirCaller(t *testing.T) {
+	all := copiesOf(2)
+	begun, ended := make(chan struct{}, 2), make(chan struct{}, 2)
+	nodes(t, func(a *asked) ([]byte, error) {
+		begun <- struct{}{}
+		<-a.ctx.Done()
+		ended <- struct{}{}
+		return nil, status.FromContextError(a.ctx.Err()).Err()
+	}, all...)
+	s := start(t, service.Config{Source: source(all), Placement: placement(t, "single"), Adaptive: true}, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.call(ctx, "GetIndexInfo", [][]byte{encoded(t, &summapb.GetIndexInfoRequest{IndexName: "a"})})
+		done <- err
+	}()
+	<-begun
+	cancel()
+	<-ended
+	if err := <-done; status.Code(err) != codes.Canceled {
+		t.Error(err)
+	}
+}
