@@ -182,8 +182,10 @@ func (s *copies) of(p *picture, index, shard string) *replica.Set[*asking, *rela
 			var err error
 			if c.set == nil {
 				c.set, err = replica.NewSet(list, replica.Options[*asking]{
-					Name:  index,
-					Calls: func(q *asking) *hedge.Calls { return s.policy.Calls(hedge.Class{Name: q.method, Safe: true, Retryable: retryable}) },
+					Name: index,
+					Calls: func(q *asking) *hedge.Calls {
+						return s.policy.Calls(hedge.Class{Name: q.method, Safe: true, Retryable: retryable})
+					},
 					Judge: judge,
 				})
 			} else {
