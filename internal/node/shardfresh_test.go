@@ -47,7 +47,7 @@ func TestFreshDocuments(t *testing.T) {
 
 	s = newServer(t, Config{DataDir: t.TempDir()})
 	fresh("of one more node", "a", true)
-	_, err := s.node.Leaf().(leaf.Member).Sync(ctx, &leaf.SyncRequest{Index: "b", Items: []leaf.SyncItem{{ID: "nosuch"}}})
+	_, err := s.node.Leaf().Sync(ctx, &leaf.SyncRequest{Index: "b", Items: []leaf.SyncItem{{ID: "nosuch"}}})
 	if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.IndexNotFound {
 		t.Errorf("a Sync of an index that is not there: %v", err)
 	}
