@@ -106,7 +106,11 @@ type copyLeaf struct {
 
 // Call implements serve.Leaf.
 func (l *copyLeaf) Call(ctx context.Context, q *asking) (*relay.Begun, error) {
-	if !l.k.enter() || !q.start.Takes(l.k.node) {
+	if !l.k.enter() {
+		return nil, errElsewhere
+	}
+	if !q.start.Takes(l.k.node) {
+		l.k.leave()
 		return nil, errElsewhere
 	}
 	release := l.k.leave
