@@ -216,8 +216,9 @@ func retryable(err error) bool {
 	return ok && e.Transport
 }
 
-// readAmong answers a read by the copy of a set that answers first. done, if not nil, is told of the end.
-func (b *Broker) readAmong(set *replica.Set[*asking, *relay.Begun], method string) func(c *relay.Call) error {
+// readAmong answers a read by the copy of a set that answers first. Where none of them takes it as it came, the one that it was routed to gets it in
+// another way.
+func (b *Broker) readAmong(set *replica.Set[*asking, *relay.Begun], p *picture, to *route.Node, method string) func(c *relay.Call) error {
 	return func(c *relay.Call) error {
 		start, err := c.Starter()
 		if err != nil {
@@ -227,13 +228,36 @@ func (b *Broker) readAmong(set *replica.Set[*asking, *relay.Begun], method strin
 		won, err := set.Call(c.Context(), q)
 		end := q.choose(won)
 		defer end()
-		if err != nil {
-			if errors.Is(err, errElsewhere) {
-				return errGone
-			}
+		switch {
+		case errors.Is(err, errElsewhere):
+			return b.readAt(c, p, to, method)
+		case err != nil:
 			return err
 		}
 		_, err = c.Finish(won)
 		return err
 	}
+}
+
+// readAt answers a read by one node, which takes a place at it if it is a search.
+func (b *Broker) readAt(c *relay.Call, p *picture, n *route.Node, method string) error {
+	k := p.backends[n.Address]
+	if k == nil || !k.enter() {
+		return errGone
+	}
+	defer k.leave()
+	if method == "Search" {
+		place, err := k.searches.TryEnter(1)
+		if err != nil {
+			return errSearch
+		}
+		defer place.Release()
+	}
+	began := time.Now()
+	outcome, err := c.Forward(k.node)
+	k.calls.Called(rpcs[method], codeName(status.Error(outcome.Code, "")), time.Since(began))
+	if outcome.Transport {
+		b.fleet.Failed(n.ID)
+	}
+	return err
 }

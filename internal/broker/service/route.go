@@ -120,7 +120,7 @@ func (b *Broker) read(c *relay.Call) (relay.Target, error) {
 	}
 	if !r.Partitioned {
 		if set := b.among(p, c.Index(), &r); set != nil {
-			return relay.Target{Serve: b.readAmong(set, method)}, nil
+			return relay.Target{Serve: b.readAmong(set, p, r.Node, method)}, nil
 		}
 		return b.pass(p, r.Node, method, began, nil)
 	}
@@ -275,7 +275,7 @@ func (b *Broker) search(c *relay.Call) (t relay.Target, err error) {
 		}, nil
 	}
 	if set != nil {
-		return relay.Target{Serve: b.readAmong(set, "Search"), Done: func(_ relay.Outcome, err error) { ended(err) }}, nil
+		return relay.Target{Serve: b.readAmong(set, p, r.Node, "Search"), Done: func(_ relay.Outcome, err error) { ended(err) }}, nil
 	}
 	t, err = b.pass(p, r.Node, "Search", began, func(_ relay.Outcome, err error) { ended(err) })
 	if err != nil {

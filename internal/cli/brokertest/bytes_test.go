@@ -316,3 +316,47 @@ func TestTimesCancelsAndMetadataPass(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestNodesThatTakeNoCompression has two copies that refuse zstd, as they say with the list of what they take. A caller that sends zstd is
+// answered all the same, however reads are balanced.
+func TestNodesThatTakeNoCompression(t *testing.T) {
+	refusals := make(chan string, 100)
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Grpc-Accept-Encoding", "identity,gzip")
+		message, err := io.ReadAll(r.Body)
+		if encoding := r.Header.Get("Grpc-Encoding"); encoding == "zstd" {
+			refusals <- r.Host
+			w.Header().Set("Grpc-Status", "12")
+			return
+		}
+		if plain := question().Materialize(); err != nil || !bytes.Equal(message, plain) {
+			t.Errorf("a node got %x, %v", message, err)
+		}
+		w.Write(prefix(false, 0))
+		w.Header().Set("Grpc-Status", "0")
+	}
+	nodes := []string{scripted(t, serve), scripted(t, serve)}
+	plain := question().Materialize()[grpcraw.PrefixBytes:]
+	message := packed(t, "zstd", plain)
+	for _, flags := range [][]string{nil, {"--adaptive-reads"}} {
+		b, client := plainBroker(t, nodes[0], append([]string{"--backend", "id=b,addr=" + nodes[1] + ",shard=0"}, flags...)...)
+		b.becomes(t, "b", "healthy")
+		for i := range 20 {
+			r, err := client.Do(t.Context(), &grpcraw.Call{
+				Method: searchPath, Encoding: "zstd", Message: mem.BufferSlice{mem.SliceBuffer(prefix(true, len(message))), mem.SliceBuffer(message)},
+			}, 1<<20, nil)
+			if err != nil || r.End.Err() != nil {
+				t.Fatalf("%v, call %d: %v, %+v", flags, i, err, r.End)
+			}
+		}
+		if n := len(refusals); n > 2 {
+			t.Errorf("%v: nodes were asked %d times for what they do not take", flags, n)
+		}
+		for len(refusals) > 0 {
+			<-refusals
+		}
+		if err := b.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
