@@ -220,8 +220,8 @@ func schemaReply(index string) ([]byte, error) {
 	})
 }
 
-// answer is what a node says. One that fails waits until all that are asked the same in this case are: a broker need not ask others once one
-// has failed.
+// answer is what a node says. One that fails, or that has a document, waits until all that are asked the same in this case are: a broker need not
+// ask others any more then.
 func (s *script) answer(a *asked) ([]byte, error) {
 	s.mu.Lock()
 	if s.open && a.rpc == "BatchIndexDocuments" {
@@ -269,7 +269,7 @@ func (s *script) answer(a *asked) ([]byte, error) {
 	s.waiting[c.RPC]--
 	close(s.turn)
 	s.turn = make(chan struct{})
-	for c.Code != "OK" && s.waiting[c.RPC] > 0 {
+	for (c.Code != "OK" || c.RPC == "GetDocument") && s.waiting[c.RPC] > 0 {
 		turn := s.turn
 		s.mu.Unlock()
 		select {
@@ -525,8 +525,9 @@ func made(t *testing.T, b *serving, c *summagolden.Case) (requests [][]byte, bef
 		for range docs - 1 {
 			m.Documents = append(m.Documents, &summapb.NamedDocument{})
 		}
+		long := strings.Repeat("x", size)
 		for n := size - 64; ; n++ {
-			m.Documents[0].Fields[0] = text("t", strings.Repeat("x", n))
+			m.Documents[0].Fields[0] = text("t", long[:n])
 			if have := proto.Size(m); have == size {
 				break
 			} else if have > size {
