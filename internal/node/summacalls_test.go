@@ -274,8 +274,10 @@ func TestSummaStreamEndsWithTheServer(t *testing.T) {
 	}
 	var sender sync.WaitGroup
 	sender.Go(func() {
+		every := time.NewTicker(time.Millisecond)
+		defer every.Stop()
 		for k := 600; send(k) == nil; k++ {
-			<-time.After(time.Millisecond)
+			<-every.C
 		}
 	})
 	if err := s.node.Close(context.Background()); err != nil {

@@ -747,6 +747,7 @@ func TestStorm(t *testing.T) {
 		if stormy-before > 128 {
 			t.Errorf("%.0f MiB", stormy-before)
 		}
+		nodes = slices.Clone(nodes) // the fleet keeps the list that it was given
 		for i := range nodes {
 			nodes[i].Ready = true
 		}

@@ -28,12 +28,14 @@ var (
 // allowed are the functions that may look at the calendar, and why no jump of a clock changes what is decided.
 var allowed = map[string]string{
 	"internal/cluster/hints/aside.go SetAside":     "a report",
+	"internal/cluster/hints/aside.go holdAside":    "as next of waits.go, after a start",
 	"internal/cluster/hints/aside.go encodeAside":  "a report",
 	"internal/cluster/hints/aside.go decodeAside":  "a report",
 	"internal/cluster/hints/member.go join":        "the age of what is kept for a member: too old means that it is repaired as a whole",
 	"internal/cluster/hints/member.go expired":     "likewise",
 	"internal/cluster/hints/member.go pending":     "a report",
 	"internal/cluster/hints/member.go writeMark":   "a report",
+	"internal/cluster/hints/waits.go next":         "stamps of what members missed: each is above the last and above those that were heard of; the calendar orders two misses of one document only where neither coordinator had heard of the other, and both writes were told to be missed",
 	"internal/cluster/jobs/ledger.go job":          "a report",
 	"internal/cluster/jobs/repair.go inBackground": "when members were compared last: an age that is off makes for one comparison more",
 	"internal/cluster/jobs/runner.go look":         "likewise",
