@@ -22,7 +22,8 @@ type fences struct {
 	busy map[uint64]int    // documents that a Sync is at, with how many
 	// synced are the documents that a Sync changed last, by the same hash; few tells writers without mu that there are none. Until unknown
 	// any document may be one: of the process before, or of a table that was full.
-	synced  map[uint64]struct{}
+	synced  map[uint64]uint64 // with a number that is higher for a later change
+	changes uint64            // the last of these numbers
 	few     atomic.Int64
 	unknown time.Time
 	idle    chan struct{} // closed when a Sync ends; nil while nobody waits for that
@@ -106,8 +107,8 @@ func (f *fences) begin(ids []string, fence uint64) (may []bool) {
 const mostSynced = 1 << 16
 
 // unknownFor is for how long every document may have been changed by a Sync, when it is not known which were: longer than a write and
-// the comparison that follows it are under way.
-const unknownFor = time.Minute
+// the comparison that follows it are under way, which is minutes for a part of a load that waits for room.
+const unknownFor = 10 * time.Minute
 
 // opened begins a table for an index that was there before.
 func (f *fences) opened() {
@@ -125,26 +126,49 @@ func (f *fences) changed(ids []string) {
 		clear(f.synced)
 	}
 	if f.synced == nil {
-		f.synced = map[uint64]struct{}{}
+		f.synced = map[uint64]uint64{}
 	}
+	f.changes++
 	for _, id := range ids {
-		f.synced[xxh3.HashString(id)] = struct{}{}
+		f.synced[xxh3.HashString(id)] = f.changes
 	}
 	f.few.Store(int64(len(f.synced)))
 }
 
-// write notes that documents are about to be written by something else than a Sync. If a Sync changes one of them before they are, it counts as
-// changed by that though it is not, which costs whoever writes it a look.
-func (f *fences) write(n int, id func(i int) string) {
+// write notes that documents are about to be written by something else than a Sync. done is called with the places of those that were not
+// written: what a Sync put there stands there still. A document counts as changed by a Sync until then, and also if one changes it meanwhile,
+// whichever came first: that costs whoever writes it a look.
+func (f *fences) write(n int, id func(i int) string) (done func(not func(i int) bool)) {
 	if f.few.Load() == 0 {
-		return
+		return func(func(i int) bool) {}
+	}
+	type mark struct {
+		i    int
+		hash uint64
+		at   uint64
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	var marks []mark
 	for i := range n {
-		delete(f.synced, xxh3.HashString(id(i)))
+		h := xxh3.HashString(id(i))
+		if at, ok := f.synced[h]; ok {
+			marks = append(marks, mark{i, h, at})
+		}
 	}
-	f.few.Store(int64(len(f.synced)))
+	if len(marks) == 0 {
+		return func(func(i int) bool) {}
+	}
+	return func(not func(i int) bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, m := range marks {
+			if !not(m.i) && f.synced[m.hash] == m.at {
+				delete(f.synced, m.hash)
+			}
+		}
+		f.few.Store(int64(len(f.synced)))
+	}
 }
 
 // among returns the places of documents that may have been changed by a Sync last.

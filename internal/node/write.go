@@ -144,8 +144,9 @@ func (n *Node) deleteDocuments(ctx context.Context, name string, ids []string) (
 	for i, id := range ids {
 		ops[i] = shard.Op{Delete: true, Key: id}
 	}
-	l.fences.write(len(ops), func(i int) string { return ops[i].Key })
+	written := l.fences.write(len(ops), func(i int) string { return ops[i].Key })
 	res, err := l.eng.Apply(within, ops)
+	written(func(i int) bool { return err != nil || res[i].Err != nil })
 	if err != nil {
 		return 0, false, after, n.problem(within, err)
 	}
@@ -419,10 +420,12 @@ func (w *writer) applyTyped(ctx context.Context, b *batch) error {
 	if len(b.ops) == 0 {
 		return nil
 	}
+	written := func(func(i int) bool) {}
 	if b.ops[0].If == nil { // a Sync, of which all have a condition, tells of what it has changed itself
-		w.lease.fences.write(len(b.ops), func(i int) string { return b.ops[i].Key })
+		written = w.lease.fences.write(len(b.ops), func(i int) string { return b.ops[i].Key })
 	}
 	res, err := w.lease.eng.Apply(ctx, b.ops)
+	written(func(i int) bool { return err != nil || res[i].Err != nil })
 	if err != nil {
 		return err
 	}

@@ -259,12 +259,30 @@ func (c *Coordinator) changeTopology(call *front.Call) *api.Problem {
 		if epoch != 0 && m.Epoch != epoch {
 			return nil, api.NewProblem(api.JobConflict, fmt.Sprintf("the shard map has epoch %d by now, not %d", m.Epoch, epoch)).On("epoch")
 		}
-		return change(m)
+		next, err := change(m)
+		if err == nil {
+			err = c.leavesOne(m, next)
+		}
+		return next, err
 	})
 	if err != nil {
 		return c.topologyProblem(call, err)
 	}
 	return c.showTopology(call, s)
+}
+
+// leavesOne refuses a change that leaves a group which holds documents only members that may lack them: they were new, or lost their disks, and
+// have not been found equal to the one that goes.
+func (c *Coordinator) leavesOne(m, next *shardmap.Map) error {
+	for g := range m.Groups[:min(m.Placed, len(m.Groups), len(next.Groups))] {
+		now := next.Groups[g].Members
+		if len(now) >= len(m.Groups[g].Members) || slices.ContainsFunc(now, func(addr string) bool { return !c.members.Suspect(addr) }) {
+			continue
+		}
+		return fmt.Errorf("%w: the other members of group %d may lack its documents (%s): wait until a repair, or the comparison in the background, has found one of them equal",
+			shardmap.ErrRefused, g, strings.Join(now, ", "))
+	}
+	return nil
 }
 
 // mapChange makes the next map of one.

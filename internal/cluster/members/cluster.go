@@ -443,6 +443,9 @@ func regroup(kept, want *shardmap.Map) (*shardmap.Map, error) {
 		return nil, fmt.Errorf("the documents are placed over %d groups, and --shards names %d: start with all of them, in their order (last they were %s); fewer will do once a coordinator with all has moved the documents together (weft topology rebalance --to %d)",
 			need, len(want.Groups), api.ClipDetail(listed(kept.Groups)), len(want.Groups))
 	}
+	if err := sameShares(kept, want, need); err != nil {
+		return nil, err
+	}
 	next := *kept
 	next.Epoch++
 	next.Groups = want.Groups
@@ -450,6 +453,33 @@ func regroup(kept, want *shardmap.Map) (*shardmap.Map, error) {
 		return nil, fmt.Errorf("the documents are placed over %d groups, and the shards that were given do not fit: %w", kept.Placed, err)
 	}
 	return &next, nil
+}
+
+// sameShares refuses groups that would give members the documents of others: the first so many groups hold documents, and each has to have one
+// of those that held them, and none that holds those of another group. Else the comparison of members would delete what the group does not
+// own by its first member, and answers would be whole without what is nowhere read.
+func sameShares(kept, want *shardmap.Map, placed int) error {
+	was := map[string]int{}
+	for g := range kept.Groups[:min(placed, len(kept.Groups))] {
+		for _, addr := range kept.Groups[g].Members {
+			was[addr] = g
+		}
+	}
+	last := api.ClipDetail(listed(kept.Groups))
+	for g := range want.Groups {
+		stays := false
+		for _, addr := range want.Groups[g].Members {
+			at, had := was[addr]
+			if had && at != g {
+				return fmt.Errorf("--shards puts %s into group %d, and it holds the documents of group %d: start with the groups in their order (last they were %s); a member changes its group when it has left the other one and its data folder is empty", addr, g, at, last)
+			}
+			stays = stays || had
+		}
+		if g < placed && g < len(kept.Groups) && !stays {
+			return fmt.Errorf("--shards leaves group %d none of the members that hold its documents: start with one of them in it (last they were %s); the others are filled from it", g, last)
+		}
+	}
+	return nil
 }
 
 // listed writes groups as --shards has them.

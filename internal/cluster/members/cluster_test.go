@@ -222,6 +222,47 @@ func TestMoreGroupsThanBeforeDoNotMoveDocuments(t *testing.T) {
 	}
 }
 
+// A coordinator that is started with members in other groups than they were in is not started: what the comparison of members found then would be
+// deleted, and answers would be whole without it.
+func TestMembersThatChangeTheirGroupsAreRefused(t *testing.T) {
+	of := func(list ...string) *shardmap.Map {
+		t.Helper()
+		var gs []shardmap.Group
+		for _, g := range list {
+			gs = append(gs, shardmap.Group{Members: strings.Split(g, "|")})
+		}
+		m, err := shardmap.New(placement.Ring, 0, gs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	kept := of("a:1|b:1", "c:1|d:1")
+	for _, c := range []struct {
+		groups []string
+		want   string // empty: it is taken
+	}{
+		{[]string{"a:1|b:1", "c:1|d:1"}, ""},
+		{[]string{"b:1|a:1", "c:1|d:1"}, ""},
+		{[]string{"b:1", "d:1|e:1"}, ""},
+		{[]string{"a:1|b:1", "c:1|d:1", "e:1|f:1"}, ""},
+		{[]string{"a:1|c:1", "b:1|d:1"}, "--shards puts c:1 into group 0, and it holds the documents of group 1: "},
+		{[]string{"c:1|d:1", "a:1|b:1"}, "--shards puts c:1 into group 0, and it holds the documents of group 1: "},
+		{[]string{"a:1|b:1", "c:1", "d:1"}, "--shards puts d:1 into group 2, and it holds the documents of group 1: "},
+		{[]string{"a:1|b:1", "e:1|f:1"}, "--shards leaves group 1 none of the members that hold its documents: "},
+	} {
+		next, err := regroup(kept, of(c.groups...))
+		switch {
+		case c.want == "":
+			if err != nil || len(next.Groups) != len(c.groups) {
+				t.Errorf("%v: %v", c.groups, err)
+			}
+		case err == nil || !strings.HasPrefix(err.Error(), c.want) || !strings.Contains(err.Error(), "last they were a:1|b:1,c:1|d:1"):
+			t.Errorf("%v: %v", c.groups, err)
+		}
+	}
+}
+
 // Coordinators that change the map at the same time do it one after the other, with the members as the keepers and with a store.
 func TestChangesFollowEachOther(t *testing.T) {
 	for _, kept := range []string{"members", "store"} {

@@ -164,3 +164,38 @@ func TestAMemberThatLosesItsDiskAfterAWriteIsNoExample(t *testing.T) {
 		t.Errorf("the other has %v", got)
 	}
 }
+
+// TestAMemberThatLostItsDiskWhileOthersAreAwayMakesNoIndexOfItsOwn: the member that is there lacks the index, and those that have it do not answer.
+// That is no deletion.
+func TestAMemberThatLostItsDiskWhileOthersAreAwayMakesNoIndexOfItsOwn(t *testing.T) {
+	c := newCluster(t, 2)
+	w := c.writer(Options{})
+	if _, err := w.PutIndex(t.Context(), &leaf.PutIndexRequest{Index: "x", Schema: `index x { field id: text<raw> [primary, stored] field n: f64 [stored] }`}); err != nil {
+		t.Fatal(err)
+	}
+	put(t, w, `{"id":"a","n":1}`)
+	lost, away := c.models["0/0"], c.models["0/1"]
+	lost.loses()
+	away.fates = func(string) fate { return gone }
+	reply, err := w.Index(t.Context(), &leaf.IndexRequest{Index: "x", Body: []byte(`{"id":"b","n":2}`)})
+	if err != nil || reply.OK || !slices.Equal(reply.Members.FailedAddresses, []string{"0/1"}) || len(reply.Inferred) > 0 {
+		t.Errorf("%+v, %v", reply, err)
+	}
+	if sdl := lost.sdl("x"); !strings.Contains(sdl, "n: f64") {
+		t.Errorf("it has %s", sdl)
+	}
+	away.fates = nil
+	if reply := put(t, w, `{"id":"c","n":3}`); !reply.OK {
+		t.Errorf("%+v", reply.WriteReply)
+	}
+	if wrong := c.sameSchemas("x"); wrong != "" {
+		t.Error(wrong)
+	}
+	// When all say that it was deleted it was.
+	if _, err := c.writer(Options{}).DropIndex(t.Context(), &leaf.DropIndexRequest{Index: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if reply := put(t, w, `{"id":"b","n":2}`); !reply.OK || len(reply.Inferred) != 1 {
+		t.Errorf("%+v", reply.WriteReply)
+	}
+}

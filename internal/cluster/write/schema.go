@@ -346,6 +346,12 @@ func (ix *index) survey(ctx context.Context, to []target, grace time.Duration) (
 		}
 		return nil, noAnswer(to, errs)
 	}
+	if old := ix.known(time.Time{}); old != nil && !old.absent && len(errs) > 0 {
+		// Some do not answer, and the others may have lost their disks: what was known of the index stands, until all say that it was deleted. A member
+		// that lacks it is given it, and types nothing by itself.
+		ix.learn(old, list)
+		return old, nil
+	}
 	start, prob := api.ReadSchema(ix.name, false, nil, nil)
 	if prob != nil {
 		return nil, prob
