@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -362,6 +363,19 @@ func lists(list, name string) bool {
 		}
 	}
 	return false
+}
+
+// Beside passes on headers and trailers of a node whose reply the service has looked at. It is to be called before Reply.
+func (c *Call) Beside(head, trailer metadata.MD) {
+	if len(head) > 0 {
+		// It fails where a reply has begun, which has its headers.
+		if err := c.ss.SetHeader(head); err != nil {
+			return
+		}
+	}
+	if len(trailer) > 0 {
+		c.ss.SetTrailer(trailer)
+	}
 }
 
 // Reply answers with a message of the broker's own.

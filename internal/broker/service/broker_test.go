@@ -19,8 +19,10 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	summapb "github.com/weft-search/weft/api/summa"
@@ -593,6 +595,48 @@ func TestCreatedAndDeletedIndexesShowAtOnce(t *testing.T) {
 			}
 			_, err := s.call(t.Context(), "Search", searchOf(t, index))
 			want(t, index, err, codes.NotFound, "index '"+index+"' is not present on any healthy backend")
+		}
+	}
+}
+
+// TestHeadersOfACheckedReplyPass has a search whose reply the broker looks at before it passes it on, with an answer that is good and one that
+// is not what was asked for, and a refusal.
+func TestHeadersOfACheckedReplyPass(t *testing.T) {
+	n := &fake{id: "n", shard: "0", indexes: []string{"x"}}
+	var refusal error
+	found := &summapb.SearchResponse{RankingMethod: "feature_export_v2"}
+	nodes(t, func(a *asked) ([]byte, error) {
+		err := errors.Join(grpc.SetHeader(a.ctx, metadata.Pairs("x-head", "1")), grpc.SetTrailer(a.ctx, metadata.Pairs("x-tail-bin", "\x00\x01")))
+		if err != nil {
+			t.Error(err)
+		}
+		return encoded(t, found), refusal
+	}, n)
+	s := start(t, service.Config{Source: source([]*fake{n}), Placement: placement(t, "single")}, 1)
+	req := encoded(t, &summapb.SearchRequest{IndexName: "x", ScoreExport: &summapb.ScoreExport{}, Query: &summapb.Query{Query: &summapb.Query_All{All: &summapb.AllQuery{}}}})
+	detailed, err := status.New(codes.FailedPrecondition, "not now").WithDetails(&summapb.AllQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		method  string
+		refusal error
+		code    codes.Code
+		text    string
+	}{
+		{"feature_export_v2", nil, codes.OK, ""},
+		{"other", nil, codes.FailedPrecondition, "backend lacks requested candidate scoring contract"},
+		{"", detailed.Err(), codes.FailedPrecondition, "not now"},
+	} {
+		found.RankingMethod, refusal = c.method, c.refusal
+		var head, tail metadata.MD
+		_, err := s.call(t.Context(), "Search", [][]byte{req}, grpc.Header(&head), grpc.Trailer(&tail))
+		want(t, c.method, err, c.code, c.text)
+		if c.code == codes.OK && len(head.Get("x-head")) == 0 || !slices.Equal(tail.Get("x-tail-bin"), []string{"\x00\x01"}) {
+			t.Errorf("%q: headers %v, trailers %v", c.method, head, tail)
+		}
+		if c.refusal != nil && len(status.Convert(err).Details()) != 1 {
+			t.Errorf("%v has no details", err)
 		}
 	}
 }

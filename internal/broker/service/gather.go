@@ -96,20 +96,25 @@ const timedOut = "Timeout expired"
 
 // Call implements partition.Caller.
 func (g *gathering) Call(ctx context.Context, part int, method string, req []byte) ([]byte, error) {
+	out, _, err := g.ask(ctx, part, method, req)
+	return out, err
+}
+
+// ask is Call with the whole of the node's reply but its message; nil where there is none.
+func (g *gathering) ask(ctx context.Context, part int, method string, req []byte) (out []byte, reply *grpcraw.Reply, err error) {
 	k := g.at[part]
 	if k == nil {
-		return nil, errGone
+		return nil, nil, errGone
 	}
 	if len(req) > g.b.cfg.Limits.BackendEncode {
-		return nil, grpcraw.TooLong("encoded", len(req), g.b.cfg.Limits.BackendEncode)
+		return nil, nil, grpcraw.TooLong("encoded", len(req), g.b.cfg.Limits.BackendEncode)
 	}
 	began := time.Now()
 	var timeout time.Duration
 	if at, ok := ctx.Deadline(); ok {
 		timeout = max(time.Until(at)-keptBack, leastTime)
 	}
-	reply, err := k.node.Do(ctx, &grpcraw.Call{Method: method, Accept: grpcraw.Accepted, Timeout: timeout, Message: framed(req)}, g.most, g.room(ctx))
-	var out []byte
+	reply, err = k.node.Do(ctx, &grpcraw.Call{Method: method, Accept: grpcraw.Accepted, Timeout: timeout, Message: framed(req)}, g.most, g.room(ctx))
 	if err == nil {
 		if err = reply.End.Err(); err == nil {
 			out, err = reply.Message(g.most)
@@ -129,9 +134,9 @@ func (g *gathering) Call(ctx context.Context, part int, method string, req []byt
 		g.b.fleet.Failed(g.to[part].Node.ID)
 	}
 	if err != nil {
-		return nil, err
+		return nil, reply, err
 	}
-	return out, nil
+	return out, reply, nil
 }
 
 // bytesOf is a message of bytes that are encoded already.

@@ -262,7 +262,10 @@ func (b *Broker) search(c *relay.Call) (t relay.Target, err error) {
 				if err != nil {
 					return err
 				}
-				reply, err := g.Call(c.Context(), 0, c.Method().Path, req)
+				reply, whole, err := g.ask(c.Context(), 0, c.Method().Path, req)
+				if whole != nil {
+					c.Beside(whole.Head.Meta, whole.End.Meta)
+				}
 				if err != nil {
 					return err
 				}
