@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -47,12 +48,15 @@ func TestAdaptiveReadsDoNotWaitForACopyThatHangs(t *testing.T) {
 			s := start(t, service.Config{Source: source(all), Placement: placement(t, "single"), Adaptive: true, BackendSearches: 256}, 3)
 			req := encoded(t, &summapb.GetIndexInfoRequest{IndexName: "a"})
 			read := func() {
-				got, err := s.call(t.Context(), rpc, [][]byte{req})
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				got, err := s.call(ctx, rpc, [][]byte{req})
 				if err != nil || !bytes.Equal(got, reply) {
 					t.Errorf("%q, %v", got, err)
 				}
 			}
-			for range 300 {
+			// What reads take is looked at ten times a second; before that nobody knows what is slow.
+			for n, began := 0, time.Now(); n < 300 || time.Since(began) < 400*time.Millisecond; n++ {
 				read()
 			}
 			for i := range asks {
