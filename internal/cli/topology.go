@@ -69,7 +69,7 @@ func withClient(glob *globals, fn func(c *client.Client) error) error {
 
 func printTopology(io *IO, t *client.Topology) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "epoch %d, kept by the %s\n%s\n", t.Epoch, t.Source, t.Map)
+	fmt.Fprintf(&b, "epoch %d, kept by the %s\n", t.Epoch, t.Source)
 	for _, g := range t.Groups {
 		what := ""
 		if !g.Visible {
@@ -93,6 +93,7 @@ func printTopology(io *IO, t *client.Topology) error {
 			fmt.Fprintf(&b, "  %-7s  %s  %s  epoch %d  %s\n", role, m.Address, state, m.Epoch, m.Node)
 		}
 	}
+	fmt.Fprintf(&b, "map %s\n", t.Map)
 	_, err := io.Stdout.Write([]byte(b.String()))
 	return err
 }
