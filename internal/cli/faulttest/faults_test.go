@@ -32,6 +32,20 @@ var kinds = map[string]func(c *cluster) *fault{
 		d := time.Duration(1+c.rng.IntN(80)) * time.Millisecond
 		return c.onLinks(fmt.Sprintf("delays of up to %v", d), link.Fault{There: link.Way{Jitter: d}, Back: link.Way{Jitter: d}})
 	},
+	"packets lost": func(c *cluster) *fault {
+		if link.CanDrop() != nil {
+			return nil
+		}
+		there, back := 0.01+0.29*c.rng.Float64(), 0.01+0.29*c.rng.Float64()
+		switch c.rng.IntN(4) {
+		case 0:
+			there = 0
+		case 1:
+			back = 0
+		}
+		return c.onLinks(fmt.Sprintf("%.0f%% of packets lost, and %.0f%% of those back", 100*there, 100*back),
+			link.Fault{There: link.Way{Drop: there}, Back: link.Way{Drop: back}})
+	},
 	"cut requests": func(c *cluster) *fault {
 		n := c.rng.Int64N(4000)
 		return c.onLinks(fmt.Sprintf("resets after %d bytes of requests", n), link.Fault{There: link.Way{Loss: link.Reset, After: n}})
@@ -164,6 +178,7 @@ func (c *cluster) onLinks(name string, f link.Fault) *fault {
 	}
 	set := func(f link.Fault, cut bool) func() error {
 		return func() error {
+			var errs []error
 			for _, br := range c.brokers {
 				for _, to := range c.proxies() {
 					if !hit(br, to) {
@@ -172,10 +187,10 @@ func (c *cluster) onLinks(name string, f link.Fault) *fault {
 					if cut {
 						to.Cut(br.name)
 					}
-					to.Set(br.name, f)
+					errs = append(errs, to.Set(br.name, f))
 				}
 			}
-			return nil
+			return errors.Join(errs...)
 		}
 	}
 	// What was held arrives late, or never.

@@ -100,7 +100,9 @@ func (l *load) cross(d time.Duration) {
 	jitter := func(d time.Duration) {
 		for _, m := range l.c.members {
 			for _, b := range l.c.brokers {
-				m.proxy.Set(b.name, link.Fault{There: link.Way{Jitter: d}})
+				if err := m.proxy.Set(b.name, link.Fault{There: link.Way{Jitter: d}}); err != nil {
+					l.c.t.Fatal(err)
+				}
 			}
 		}
 	}

@@ -2,6 +2,10 @@
 // one way only. A Proxy is one address of one server. What comes in is told apart by who has dialled, so that several clients of one
 // address can have different faults.
 //
+// A link has two connections, of the client and to the server, and packets are lost for real: the kernel drops a share of those that come
+// in at the proxy, so the TCP of the client, or of the server, has to find out and to send them again, after 200 ms and more where nothing else
+// tells it. The proxy reads what a connection gives in its order, so nothing is ever lost for good but with the connection.
+//
 // Bytes that are held back are held, not lost: they go on once the fault is over, also when whoever sent them has left, as those in the
 // buffers of a network would. So a request can arrive long after its sender gave it up.
 package link
@@ -34,7 +38,13 @@ type Way struct {
 	// Loss happens on each connection when After bytes have passed since the fault was set.
 	Loss  Loss
 	After int64
+	// Drop is the share of the packets that are lost, 0 to 1: of the side that sends, and of its acknowledgements for the other way. New
+	// connections to the server meet it from their handshake on. Linux only.
+	Drop float64
 }
+
+// CanDrop tells why Way.Drop has no effect on this system; nil: it has.
+func CanDrop() error { return ableToDrop() }
 
 // Fault is what is wrong with a link. The zero Fault is none.
 type Fault struct {
@@ -90,14 +100,25 @@ func (p *Proxy) Point(backend string) {
 	p.backend = backend
 }
 
-// Set puts a fault in the place of the one that the link of who has.
-func (p *Proxy) Set(who string, f Fault) {
+// Set puts a fault in the place of the one that the link of who has. An error says that packets cannot be lost; all else of the fault is set.
+func (p *Proxy) Set(who string, f Fault) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.linkLocked(who)
 	close(s.changed)
+	before := s.fault
 	s.fault, s.changed = f, make(chan struct{})
 	s.gen++
+	if before.There.Drop == f.There.Drop && before.Back.Drop == f.Back.Drop {
+		return nil
+	}
+	var errs []error
+	for c := range p.conns {
+		if c.who == who {
+			errs = append(errs, dropOn(c.in, f.There.Drop), dropOn(c.out, f.Back.Drop))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (p *Proxy) linkLocked(who string) *state {
@@ -175,13 +196,16 @@ func reset(c *net.TCPConn) {
 func (p *Proxy) serve(in *net.TCPConn) {
 	who := p.who(in.RemoteAddr(), in.LocalAddr())
 	p.mu.Lock()
-	backend, refuse := p.backend, p.linkLocked(who).fault.Refuse
+	backend, fault := p.backend, p.linkLocked(who).fault
 	p.mu.Unlock()
-	if refuse || backend == "" {
+	if fault.Refuse || backend == "" {
 		reset(in)
 		return
 	}
-	var d net.Dialer
+	d := net.Dialer{}
+	if fault.Back.Drop > 0 {
+		d.Control = dropBefore(fault.Back.Drop)
+	}
 	to, err := d.DialContext(p.ctx, "tcp", backend)
 	if err != nil {
 		reset(in)
@@ -196,7 +220,12 @@ func (p *Proxy) serve(in *net.TCPConn) {
 		return
 	}
 	p.conns[c] = struct{}{}
+	now := p.linkLocked(who).fault // it may have changed while the server was dialled
+	err = errors.Join(dropOn(c.in, now.There.Drop), dropOn(c.out, now.Back.Drop))
 	p.mu.Unlock()
+	if err != nil {
+		c.cut() // it is no link that the fault says
+	}
 	var both sync.WaitGroup
 	both.Go(func() { c.pump(c.out, c.in, func(f *Fault) *Way { return &f.There }) })
 	both.Go(func() { c.pump(c.in, c.out, func(f *Fault) *Way { return &f.Back }) })

@@ -139,7 +139,7 @@ func TestBytesPassBothWays(t *testing.T) {
 	c := dial(t, p)
 	say(t, c, "hello")
 	mustHear(t, c, "hello")
-	p.Set("b", Fault{Refuse: true, Back: Way{Loss: Stall}}) // of somebody else
+	set(t, p, "b", Fault{Refuse: true, Back: Way{Loss: Stall}}) // of somebody else
 	say(t, c, "again")
 	mustHear(t, c, "again")
 }
@@ -149,7 +149,7 @@ func TestADelayHoldsEachPiece(t *testing.T) {
 	p := proxy(t, s)
 	c := dial(t, p)
 	const delay = 40 * time.Millisecond
-	p.Set("a", Fault{There: Way{Delay: delay}, Back: Way{Delay: delay / 2, Jitter: delay / 2}})
+	set(t, p, "a", Fault{There: Way{Delay: delay}, Back: Way{Delay: delay / 2, Jitter: delay / 2}})
 	began := time.Now()
 	say(t, c, "x")
 	mustHear(t, c, "x")
@@ -167,19 +167,19 @@ func TestPartitionsOneWay(t *testing.T) {
 	mustHear(t, c, "a")
 	s.mustGet(t, "a")
 
-	p.Set("a", Fault{Back: Way{Loss: Stall}})
+	set(t, p, "a", Fault{Back: Way{Loss: Stall}})
 	say(t, c, "b")
 	s.mustGet(t, "b")
 	if got, err := hear(t, c, 1, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("heard %q, %v", got, err)
 	}
-	p.Set("a", Fault{There: Way{Loss: Stall}})
+	set(t, p, "a", Fault{There: Way{Loss: Stall}})
 	mustHear(t, c, "b")
 	say(t, c, "c")
 	if got, err := hear(t, c, 1, 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) || len(s.got) > 0 {
 		t.Errorf("heard %q, %v", got, err)
 	}
-	p.Set("a", Fault{})
+	set(t, p, "a", Fault{})
 	mustHear(t, c, "c")
 }
 
@@ -194,7 +194,7 @@ func TestHeldBytesArriveLate(t *testing.T) {
 		say(t, c, "0")
 		mustHear(t, c, "0")
 		s.mustGet(t, "0")
-		p.Set("a", Fault{There: Way{Loss: Stall, After: 2}})
+		set(t, p, "a", Fault{There: Way{Loss: Stall, After: 2}})
 		say(t, c, "12")
 		s.mustGet(t, "12")
 		mustHear(t, c, "12") // whoever leaves without reading all resets
@@ -214,7 +214,7 @@ func TestHeldBytesArriveLate(t *testing.T) {
 		if len(s.got) > 0 {
 			t.Error("bytes passed that had to be held")
 		}
-		p.Set("a", Fault{})
+		set(t, p, "a", Fault{})
 		s.mustGet(t, "345")
 		late.Reset(patience)
 		select {
@@ -232,7 +232,7 @@ func TestAConnectionIsResetAfterSomeBytes(t *testing.T) {
 	c := dial(t, p)
 	say(t, c, "before")
 	mustHear(t, c, "before")
-	p.Set("a", Fault{Back: Way{Loss: Reset, After: 3}})
+	set(t, p, "a", Fault{Back: Way{Loss: Reset, After: 3}})
 	say(t, c, "12345")
 	if got, err := hear(t, c, 4, patience); len(got) > 3 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("heard %q, %v", got, err)
@@ -245,7 +245,7 @@ func TestCutAndRefuse(t *testing.T) {
 	c := dial(t, p)
 	say(t, c, "x")
 	mustHear(t, c, "x")
-	p.Set("a", Fault{Refuse: true})
+	set(t, p, "a", Fault{Refuse: true})
 	say(t, c, "y")
 	mustHear(t, c, "y") // what is open stays open
 	p.Cut("a")
@@ -260,7 +260,7 @@ func TestCutAndRefuse(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	p.Set("a", Fault{})
+	set(t, p, "a", Fault{})
 	e := dial(t, p)
 	say(t, e, "z")
 	mustHear(t, e, "z")
@@ -279,4 +279,12 @@ func TestTheServerMoves(t *testing.T) {
 	two.mustGet(t, "y")
 	say(t, c, "z")
 	one.mustGet(t, "z")
+}
+
+// set sets a fault.
+func set(t *testing.T, p *Proxy, who string, f Fault) {
+	t.Helper()
+	if err := p.Set(who, f); err != nil {
+		t.Fatal(err)
+	}
 }
