@@ -41,6 +41,9 @@ type Call struct {
 	index      string
 	sent       bool // a reply was begun
 
+	place *place // among those that wait
+	runs  bool   // it has one of the places of its connection
+
 	charged int64
 	give    []func()
 	ahead   bool // the call is the one that goes on without room
@@ -172,8 +175,46 @@ func (c *Call) receive() error {
 	return err
 }
 
-// Next takes the next message of a stream; io.EOF at its end. The one before is gone then.
-func (c *Call) Next() error { return c.receive() }
+// arrives is Need for a message that comes.
+func (c *Call) arrives(bytes int64) error {
+	c.place.came.Store(bytes)
+	began := time.Now()
+	defer func() { c.place.waited(time.Since(began)) }()
+	return c.Need(bytes)
+}
+
+// enter waits for a place among the running calls of the connection.
+func (c *Call) enter() error {
+	if err := c.conn.Enter(c.ctx); err != nil {
+		return err
+	}
+	c.runs = true
+	return nil
+}
+
+// leave gives it back.
+func (c *Call) leave() {
+	if c.runs {
+		c.runs = false
+		c.conn.Leave()
+	}
+}
+
+// Next takes the next message of a stream; io.EOF at its end. The one before is gone then. While the stream waits it is not among the running
+// calls of its connection, and may lose its place to others if it waits for long.
+func (c *Call) Next() error {
+	c.leave()
+	c.place.waits()
+	err := c.receive()
+	c.place.works()
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if full := c.enter(); full != nil {
+		return full
+	}
+	return err
+}
 
 // Decode decodes the message, which the call keeps. What it takes is charged.
 func (c *Call) Decode(m proto.Message) error {

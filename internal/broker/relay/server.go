@@ -38,8 +38,11 @@ type Limits struct {
 	SearchDecode, SearchEncode, IndexDecode, IndexEncode int
 	// BackendDecode and BackendEncode are the longest messages that come from nodes and go to them: 256 MiB each.
 	BackendDecode, BackendEncode int
-	// Conns is the number of connections of clients: 1,024; Calls that of calls under way: 1,024.
-	Conns, Calls int
+	// Conns is the number of connections of clients: 1,024; Calls that of calls under way whose message is there, and of others whose message
+	// is not: 1,024 each; Streams that of calls with many messages: 1,024.
+	Conns, Calls, Streams int
+	// Silence is how long a stream, or a call whose message is not there, may say nothing while others wait for its place: 10 s.
+	Silence time.Duration
 	// Stall is the longest wait for the next part of a message, and for a client to take some of a reply: 1 min. Wait is that of a reply for
 	// room beside others: 5 s.
 	Stall, Wait time.Duration
@@ -67,6 +70,10 @@ func (l Limits) WithDefaults() Limits {
 	set(&l.BackendEncode, 256*mib)
 	set(&l.Conns, 1024)
 	set(&l.Calls, 1024)
+	set(&l.Streams, 1024)
+	if l.Silence <= 0 {
+		l.Silence = 10 * time.Second
+	}
 	if l.Stall <= 0 {
 		l.Stall = time.Minute
 	}
@@ -114,7 +121,9 @@ type Config struct {
 // Server takes the calls.
 type Server struct {
 	cfg       Config
-	calls     atomic.Int64 // under way
+	calls     atomic.Int64 // under way, with their message
+	arriving  *places      // of calls whose message is not there
+	streams   *places
 	replies   *grpcmsg.Outgoing
 	inflating chan struct{}
 	ahead     chan struct{} // has one while a call goes on without room for its message
@@ -125,6 +134,7 @@ type Server struct {
 func New(cfg Config) *Server {
 	return &Server{
 		cfg: cfg, replies: grpcmsg.NewOutgoing(cfg.Limits.Replies),
+		arriving: newPlaces(cfg.Limits.Calls, cfg.Limits.Silence), streams: newPlaces(cfg.Limits.Streams, cfg.Limits.Silence),
 		inflating: make(chan struct{}, 2*runtime.GOMAXPROCS(0)), ahead: make(chan struct{}, 1),
 	}
 }
@@ -228,37 +238,52 @@ func (s *Server) handle(m *Method, ss grpc.ServerStream) (err error) {
 		return grpcmsg.ErrNotBound
 	}
 	c := &Call{s: s, method: m, ctx: ctx, ss: ss, conn: conn, deadline: arrived(ctx), decode: s.cfg.Limits.SearchDecode, encode: s.cfg.Limits.SearchEncode}
-	if err := conn.Enter(ctx); err != nil {
-		return err
-	}
-	defer conn.Leave()
-	if s.calls.Add(1) > int64(s.cfg.Limits.Calls) {
-		s.calls.Add(-1)
-		return errCalls
-	}
-	defer s.calls.Add(-1)
 	if m.Service == indexService {
 		c.decode, c.encode = s.cfg.Limits.IndexDecode, s.cfg.Limits.IndexEncode
 	}
 	if c.offers, err = grpc.ClientSupportedCompressors(ctx); err != nil {
 		return err
 	}
-	c.in = grpcmsg.Incoming{Stream: in, Cancel: end, Stall: s.cfg.Limits.Stall, Most: c.decode, Need: c.Need, Patient: m.Stream}
+	c.in = grpcmsg.Incoming{Stream: in, Cancel: end, Stall: s.cfg.Limits.Stall, Most: c.decode, Need: c.arrives, Patient: m.Stream}
 	defer c.unload()
+	// Who has sent nothing yet takes no place of those who have, neither of the connection nor of all.
 	if m.Stream {
+		if c.place, err = s.streams.enter(end); err != nil {
+			return err
+		}
+		defer c.place.leave()
+		defer c.leave()
 		return s.cfg.Stream(c)
 	}
-	if err := c.receive(); err != nil {
-		if err == io.EOF {
-			return errMissing
-		}
+	if err := s.take(c, end); err != nil {
 		return err
 	}
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	if s.calls.Add(1) > int64(s.cfg.Limits.Calls) {
+		s.calls.Add(-1)
+		return errCalls
+	}
+	defer s.calls.Add(-1)
 	t, err := s.cfg.Route(c)
 	if err != nil {
 		return err
 	}
 	return s.answer(c, t)
+}
+
+// take takes the message of a unary call.
+func (s *Server) take(c *Call, end context.CancelCauseFunc) (err error) {
+	if c.place, err = s.arriving.enter(end); err != nil {
+		return err
+	}
+	defer c.place.leave()
+	if err := c.receive(); err != io.EOF {
+		return err
+	}
+	return errMissing
 }
 
 // answer lets the target answer, and tells it of the end in any case.
