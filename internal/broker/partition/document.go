@@ -40,7 +40,7 @@ func GetDocument(ctx context.Context, ix *Index, c Caller, r Reads, req []byte) 
 			return Answer{Reply: outs[i].reply, LeftOut: ix.Missing}, nil
 		case statusOf(err).Code() != codes.NotFound:
 			if other == nil {
-				other = ix.fault(p, err)
+				other = ix.Fault(p, err)
 			}
 		case absent == nil:
 			absent = statusOf(err).Err()

@@ -52,7 +52,7 @@ func together(ctx context.Context, c Caller, parts []int, method string, req fun
 func (ix *Index) failed(outs []outcome) error {
 	for _, o := range outs {
 		if o.err != nil && !o.left {
-			return ix.fault(o.part, o.err)
+			return ix.Fault(o.part, o.err)
 		}
 	}
 	return nil
@@ -75,7 +75,7 @@ func (r Reads) round(ctx context.Context, ix *Index, c Caller, parts []int, meth
 		good = append(good, outs[i])
 	}
 	if len(good) == 0 && last != nil {
-		return nil, nil, ix.fault(last.part, last.err)
+		return nil, nil, ix.Fault(last.part, last.err)
 	}
 	return good, left, nil
 }

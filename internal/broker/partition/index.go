@@ -61,8 +61,8 @@ func (ix *Index) present() []int {
 	return out
 }
 
-// fault tells that a partition failed (section Routing). Code and details are kept.
-func (ix *Index) fault(part int, err error) error {
+// Fault tells that a partition failed (section Routing). Code and details are kept.
+func (ix *Index) Fault(part int, err error) error {
 	st := statusOf(err).Proto()
 	st.Message = fmt.Sprintf("index '%s' partition on shard '%s': %s", ix.Name, ix.Shards[part], st.Message)
 	return status.ErrorProto(st)

@@ -16,7 +16,7 @@ import (
 // words the refusal where a partition cannot be asked.
 func GetIndexInfo(ctx context.Context, ix *Index, c Caller, r Reads, req []byte) ([]byte, error) {
 	if r.Partial && len(ix.Missing) > 0 {
-		return nil, ix.fault(ix.Missing[0], status.Error(codes.Unavailable, "no routable replica"))
+		return nil, ix.Fault(ix.Missing[0], status.Error(codes.Unavailable, "no routable replica"))
 	}
 	if err := ix.Whole(); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func GetIndexInfo(ctx context.Context, ix *Index, c Caller, r Reads, req []byte)
 	for i, o := range outs {
 		infos[i] = &summapb.GetIndexInfoResponse{}
 		if err := decode(o.reply, infos[i]); err != nil {
-			return nil, ix.fault(o.part, err)
+			return nil, ix.Fault(o.part, err)
 		}
 	}
 	return encode(mergeInfos(infos))

@@ -48,7 +48,7 @@ func merging[M any, P interface {
 		for _, o := range outs {
 			m := P(new(M))
 			if err := decode(o.reply, m); err != nil {
-				return nil, ix.fault(o.part, err)
+				return nil, ix.Fault(o.part, err)
 			}
 			if sum == nil {
 				sum = m
@@ -96,7 +96,7 @@ func CreateIndex(ctx context.Context, ix *Index, c Caller, req []byte) ([]byte, 
 			}
 		}
 		if err != nil {
-			return nil, ix.undo(ctx, c, created, ix.fault(part, err))
+			return nil, ix.undo(ctx, c, created, ix.Fault(part, err))
 		}
 		if m.Success {
 			created = append(created, part)

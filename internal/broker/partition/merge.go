@@ -43,7 +43,7 @@ func (ix *Index) merge(outs []outcome, s *Shape, limit int, missing uint32) ([]b
 	for i, o := range outs {
 		r, err := resultsOf(o.reply)
 		if err != nil {
-			return nil, ix.fault(o.part, err)
+			return nil, ix.Fault(o.part, err)
 		}
 		r.part = o.part
 		all[i] = r

@@ -108,7 +108,7 @@ func (t *tally) add(ix *Index, o outcome, positions []uint32, batch bool) error 
 	for reply := o.reply; len(reply) > 0; {
 		f, rest, err := next(reply)
 		if err != nil {
-			return ix.fault(o.part, err)
+			return ix.Fault(o.part, err)
 		}
 		reply = rest
 		switch {
@@ -119,7 +119,7 @@ func (t *tally) add(ix *Index, o outcome, positions []uint32, batch bool) error 
 		case f.is(numErrors, protowire.BytesType):
 			index, rest, err := errorOf(f.val)
 			if err != nil {
-				return ix.fault(o.part, err)
+				return ix.Fault(o.part, err)
 			}
 			switch {
 			case over || twice:

@@ -100,13 +100,13 @@ func askPrimary(ctx context.Context, ix *Index, c Caller) (string, error) {
 	defer context.AfterFunc(ctx, cancel)()
 	reply, err := c.Call(own, 0, summapb.SearchService_GetIndexInfo_FullMethodName, appendBytes(nil, 1, []byte(ix.Name)))
 	if err != nil {
-		return "", ix.fault(0, err)
+		return "", ix.Fault(0, err)
 	}
 	schema := ""
 	for len(reply) > 0 {
 		f, rest, err := next(reply)
 		if err != nil {
-			return "", ix.fault(0, err)
+			return "", ix.Fault(0, err)
 		}
 		if reply = rest; f.is(4, protowire.BytesType) {
 			schema = string(f.val)

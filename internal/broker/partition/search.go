@@ -6,10 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
-
-	summapb "github.com/weft-search/weft/api/summa"
-)
+	"google.golang.org/protobuf/encoding/protowire")
 
 const (
 	maxWindow    = 10_000 // hits that a partitioned index can merge
@@ -76,7 +73,8 @@ func ShapeOf(req []byte) (*Shape, error) {
 	return s, nil
 }
 
-// Coordinated says whether the broker ranks the search itself, also on one shard (section When the broker coordinates). Search does not.
+// Coordinated says whether the broker ranks the search itself, also on one shard (section When the broker coordinates). Search does not:
+// Rounds asks for what is ranked, and package coordinate ranks it.
 func (s *Shape) Coordinated() bool {
 	return s.tracing || s.rrf || s.l1 || s.fusion && !s.fusionCandidates && !s.reranker && !s.export
 }
@@ -156,7 +154,7 @@ func (s *Shape) request(window int, stats []byte) []byte {
 // that BM25 scores takes a round for statistics before, unless it brings some; a partition that is lost there is not searched, so that
 // statistics and hits are of the same partitions. Both rounds have the deadline of ctx.
 //
-// It refuses with UNIMPLEMENTED what the broker has to rank itself.
+// It refuses with UNIMPLEMENTED what the broker has to rank itself; see Rounds.
 func Search(ctx context.Context, ix *Index, c Caller, r Reads, s *Shape) (Answer, error) {
 	parts, err := r.reach(ix)
 	if err != nil {
@@ -169,36 +167,11 @@ func Search(ctx context.Context, ix *Index, c Caller, r Reads, s *Shape) (Answer
 	if err != nil {
 		return Answer{}, err
 	}
-	var lost []int
-	var given []byte
-	if !s.stats {
-		var l leaves
-		if err := l.query(s.query, 1); err != nil {
-			return Answer{}, err
-		}
-		if len(l.found) > 0 {
-			good, left, err := r.round(ctx, ix, c, parts, summapb.SearchService_GetTextStats_FullMethodName, l.statsRequest(ix.Name))
-			if err != nil {
-				return Answer{}, err
-			}
-			sum, _, err := ix.sumStats(good, true)
-			if err != nil {
-				return Answer{}, err
-			}
-			if given, err = encode(sum); err != nil { // not nil, though it may be empty
-				return Answer{}, err
-			}
-			parts, lost = parts[:0], left
-			for _, o := range good {
-				parts = append(parts, o.part)
-			}
-		}
-	}
-	good, left, err := r.round(ctx, ix, c, parts, summapb.SearchService_Search_FullMethodName, s.request(window, given))
+	good, lost, err := r.rounds(ctx, ix, c, parts, s, func(stats []byte) ([]byte, error) { return s.request(window, stats), nil })
 	if err != nil {
 		return Answer{}, err
 	}
-	left = ix.leftOut(append(lost, left...))
+	left := ix.leftOut(lost)
 	reply, err := ix.merge(good, s, limit, uint32(len(left)))
 	return Answer{Reply: reply, LeftOut: left}, err
 }

@@ -49,7 +49,7 @@ func (ix *Index) sumStats(outs []outcome, needed bool) (sum *summapb.TextStats, 
 	for _, o := range outs {
 		m := &summapb.GetTextStatsResponse{}
 		if err := decode(o.reply, m); err != nil {
-			return nil, 0, ix.fault(o.part, err)
+			return nil, 0, ix.Fault(o.part, err)
 		}
 		if needed && m.Stats == nil {
 			return nil, 0, status.Error(codes.FailedPrecondition, "a shard omitted requested BM25 statistics")
