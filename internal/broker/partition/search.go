@@ -6,7 +6,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire")
+	"google.golang.org/protobuf/encoding/protowire"
+)
 
 const (
 	maxWindow    = 10_000 // hits that a partitioned index can merge
