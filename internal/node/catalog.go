@@ -113,6 +113,8 @@ type catalog struct {
 	// disturbed is when documents were deleted last, or were to be, of an index that is not there or went with it.
 	disturbed atomic.Pointer[time.Time]
 
+	fenced fenceRoom // of all indexes
+
 	mu struct {
 		sync.Mutex
 		byName map[string]*index
@@ -168,6 +170,7 @@ func (c *catalog) newIndex(e catalogEntry) *index {
 		now: time.Now, up: func() time.Duration { return time.Since(began) },
 	}}
 	i.ctx, i.cancel = context.WithCancelCause(c.node.ctx)
+	i.fences.room = &c.fenced
 	return i
 }
 
@@ -428,6 +431,7 @@ func (c *catalog) drop(ctx context.Context, i *index) error {
 	// From here on the index is gone whatever happens; what is left is cleaning up, which a restart would finish.
 	i.cancel(errDropped)
 	i.users.Wait()
+	c.fenced.leave(&i.fences)
 	if i.eng != nil {
 		closing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		cancel() // an ended context: there is no point in a last flush
@@ -481,8 +485,20 @@ func (c *catalog) write(change func(byName map[string]catalogEntry), doomed *cat
 	return c.node.dir.writeSealed(catalogFile, format, content)
 }
 
-// closeAll closes every open index. No call uses them any more.
+// commitTime is how long a node that ends takes at least for what is staged: its time may have gone to calls that did not end.
+const commitTime = time.Minute
+
+// closeAll closes every open index, with a last flush, or commit of what is staged. No call uses them any more. The end of ctx leaves out
+// the flushes that did not begin, which the log stands in for. What is staged is committed all the same, because callers of Summa were told
+// so; that has the time of ctx and commitTime besides.
 func (c *catalog) closeAll(ctx context.Context) error {
+	commits, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	late := time.AfterFunc(commitTime, cancel)
+	late.Stop()
+	defer late.Stop()
+	unhook := context.AfterFunc(ctx, func() { late.Reset(commitTime) })
+	defer unhook()
 	var g errgroup.Group
 	g.SetLimit(max(1, c.node.cfg.Engine.OpenAtOnce))
 	var (
@@ -500,10 +516,14 @@ func (c *catalog) closeAll(ctx context.Context) error {
 				return nil
 			}
 			i.users.Wait()
+			ctx := ctx
+			if i.entry.onCommit() {
+				ctx = commits
+			}
 			err := i.eng.Close(ctx)
 			if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 				// Only the last flush is missing, and the caller knows that the time is over.
-				c.node.log.Info("index closed without its last flush; the next start reads the log", "index", i.entry.Name, "error", err)
+				c.node.log.Info("index closed without its last flush; the next start reads the log", "index", i.entry.Name, "staged", i.entry.onCommit(), "error", err)
 				return nil
 			}
 			if err != nil {

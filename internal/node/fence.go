@@ -15,7 +15,10 @@ import (
 // leaf.SumsRequest.Fence. They live in memory, and those of an earlier process are no fences any more: a Sync that names one of them changes
 // nothing, and its caller looks again.
 type fences struct {
-	mu   sync.Mutex
+	room    *fenceRoom // nil: it has only its own bound
+	mu      sync.Mutex
+	counted atomic.Int64 // documents that the room counts for it; changed under mu
+
 	run  uint32            // upper half of every fence, drawn for each table; never 0
 	last uint32            // lower half of the latest one
 	of   map[uint64]uint32 // the latest of each document, by a hash of its id: two with the same cost a needless look
@@ -35,15 +38,17 @@ const mostFences = 1 << 16
 
 // make makes a fence for some documents. It returns once no Sync is at one of them that may be of before.
 func (f *fences) make(ctx context.Context, ids []string) (uint64, error) {
+	f.room.use(f, len(ids))
 	f.mu.Lock()
 	if f.run == 0 || f.last == math.MaxUint32 || len(f.of)+len(ids) > mostFences {
-		f.run, f.last, f.of = f.draw(), 0, make(map[uint64]uint32, len(ids))
+		f.renew(len(ids))
 	}
 	f.last++
 	fence := uint64(f.run)<<32 | uint64(f.last)
 	for _, id := range ids {
 		f.of[xxh3.HashString(id)] = f.last
 	}
+	f.count()
 	for {
 		if !f.anyBusy(ids) {
 			f.mu.Unlock()
@@ -119,11 +124,11 @@ func (f *fences) opened() {
 
 // changed notes that a Sync changed documents. It is called before end.
 func (f *fences) changed(ids []string) {
+	f.room.use(f, len(ids))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.synced)+len(ids) > mostSynced {
-		f.unknown = time.Now().Add(unknownFor)
-		clear(f.synced)
+		f.forgetSynced()
 	}
 	if f.synced == nil {
 		f.synced = map[uint64]uint64{}
@@ -133,6 +138,7 @@ func (f *fences) changed(ids []string) {
 		f.synced[xxh3.HashString(id)] = f.changes
 	}
 	f.few.Store(int64(len(f.synced)))
+	f.count()
 }
 
 // write notes that documents are about to be written by something else than a Sync. done is called with the places of those that were not
@@ -168,6 +174,7 @@ func (f *fences) write(n int, id func(i int) string) (done func(not func(i int) 
 			}
 		}
 		f.few.Store(int64(len(f.synced)))
+		f.count()
 	}
 }
 
