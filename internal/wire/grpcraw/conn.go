@@ -14,53 +14,18 @@ import (
 	"time"
 
 	"golang.org/x/net/http2/hpack"
-	"google.golang.org/grpc/mem"
-)
 
-// What is used of HTTP/2 (RFC 9113).
-const (
-	preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-	frameData         = 0x0
-	frameHeaders      = 0x1
-	frameReset        = 0x3
-	frameSettings     = 0x4
-	framePush         = 0x5
-	framePing         = 0x6
-	frameGoAway       = 0x7
-	frameWindow       = 0x8
-	frameContinuation = 0x9
-
-	flagEndStream  = 0x1
-	flagAck        = 0x1
-	flagEndHeaders = 0x4
-	flagPadded     = 0x8
-	flagPriority   = 0x20
-
-	settingTable      = 0x1
-	settingPush       = 0x2
-	settingStreams    = 0x3
-	settingWindow     = 0x4
-	settingFrame      = 0x5
-	settingHeaderList = 0x6
-
-	frameHeaderBytes = 9
-	maxFrame         = 16 << 10 // that we take
-	defaultWindow    = 1<<16 - 1
-	maxWindow        = 1<<31 - 1
-	maxStreamID      = 1<<31 - 1
+	"github.com/weft-search/weft/internal/wire/h2"
 )
 
 const (
 	// FreeWindow is how much of a reply may come before somebody says how much there is room for.
-	FreeWindow = defaultWindow
+	FreeWindow = h2.DefaultWindow
 	// connWindow is how much of all replies may be on its way on a connection.
 	connWindow = 4 << 20
 	// maxOut is how much may wait to be written before calls wait with more, and maxControl what the peer may make us write on top.
 	maxOut     = 256 << 10
 	maxControl = 1 << 20
-	// maxEmpty is how many frames without effect may follow one another.
-	maxEmpty = 1000
 	// firstStreams is how many calls run on a connection whose peer sets no limit.
 	firstStreams = 1000
 )
@@ -69,9 +34,7 @@ const (
 type conn struct {
 	node *Node
 	nc   net.Conn
-	sock *socket // nil: only nc
-	dec  *hpack.Decoder
-	blk  block // under way
+	sock *h2.Socket // nil: only nc
 
 	mu       sync.Mutex
 	streams  map[uint32]*stream
@@ -86,6 +49,7 @@ type conn struct {
 	spare    []byte
 	rest     []byte // of what is being written
 	flushing bool
+	one      [1][]byte // what who flushes writes
 	blocked  []*stream // that wait with their messages
 	enc      *hpack.Encoder
 	encoded  bytes.Buffer
@@ -95,111 +59,51 @@ type conn struct {
 	active int // streams that were given out, kept under node.mu
 
 	// Of the reader.
-	fill     func() []byte // space, and idle: as values they would be made for each read
-	unfill   func()
-	chunk    mem.Buffer // what is read into; nil between reads with nothing left over
-	data     []byte     // of chunk
-	shared   bool       // parts of chunk were handed out
-	from, to int
-	large    bool // chunks are
-	owed     int64
-	body     body
-	inBlock  uint32 // stream of a header block that goes on; 0: none
-	blockEnd bool   // its stream ends with it
-	frags    []byte
-	empty    int
-	woken    []*stream
-	seen     bool // settings
-	heard    bool // anything since the deadline was set
-	pinged   bool
+	in     h2.Reader
+	blk    block // under way
+	owed   int64
+	to     *stream // of the DATA frame under way; nil: nobody wants it
+	woken  []*stream
+	seen   bool // settings
+	heard  bool // anything since the deadline was set
+	pinged bool
 }
 
-// body is a DATA frame under way.
-type body struct {
-	on   bool
-	id   uint32
-	left int
-	pad  int
-	end  bool
-}
-
-// Sizes of what is read into at a time.
-const (
-	smallChunk = 16 << 10
-	largeChunk = 128 << 10
-	// leastChunk is the room with which a chunk is read into.
-	leastChunk = 4 << 10
-	// pinned is the part of a chunk that a piece of a reply has to be to keep the chunk; a smaller piece is copied.
-	pinned = 32
-)
-
-type chunks struct{ small, large sync.Pool }
-
-var pool chunks
-
-// Get implements mem.BufferPool.
-func (p *chunks) Get(n int) *[]byte {
-	from := &p.small
-	size := smallChunk
-	if n > smallChunk {
-		from, size = &p.large, largeChunk
-	}
-	if b, ok := from.Get().(*[]byte); ok {
-		return b
-	}
-	b := make([]byte, size)
-	return &b
-}
-
-// Put implements mem.BufferPool.
-func (p *chunks) Put(b *[]byte) {
-	*b = (*b)[:cap(*b)]
-	if len(*b) == largeChunk {
-		p.large.Put(b)
-		return
-	}
-	p.small.Put(b)
-}
+// pinned is the part of a chunk that a piece of a reply has to be to keep the chunk.
+const pinned = 32
 
 func newConn(n *Node, nc net.Conn) *conn {
 	c := &conn{
-		node: n, nc: nc, sock: socketOf(nc), streams: map[uint32]*stream{}, next: 1,
-		room: defaultWindow, initial: defaultWindow, frame: maxFrame, settled: make(chan struct{}), gone: make(chan struct{}),
+		node: n, nc: nc, sock: h2.SocketOf(nc), streams: map[uint32]*stream{}, next: 1,
+		room: h2.DefaultWindow, initial: h2.DefaultWindow, frame: h2.MaxFrame, settled: make(chan struct{}), gone: make(chan struct{}),
 	}
 	c.most.Store(firstStreams)
-	c.fill, c.unfill = c.space, c.idle
 	c.enc = hpack.NewEncoder(&c.encoded)
-	c.dec = hpack.NewDecoder(4096, func(f hpack.HeaderField) { c.blk.take(f) })
-	c.dec.SetMaxStringLength(maxHeaderList)
-	c.out = append(c.out, preface...)
-	c.control(frameSettings, 0, 0, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(
-		binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(nil, settingPush), 0), settingHeaderList), maxHeaderList))
-	c.control(frameWindow, 0, 0, binary.BigEndian.AppendUint32(nil, connWindow-defaultWindow))
+	c.in.Init(nc, c.sock, c, h2.ReaderOptions{MaxBlock: maxHeaderBlock, MaxString: maxHeaderList, Pinned: pinned})
+	c.out = append(c.out, h2.Preface...)
+	c.control(h2.Settings, 0, 0, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(
+		binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(nil, h2.SettingPush), 0), h2.SettingHeaderList), maxHeaderList))
+	c.control(h2.Window, 0, 0, binary.BigEndian.AppendUint32(nil, connWindow-h2.DefaultWindow))
 	return c
-}
-
-func appendFrame(b []byte, kind, flags byte, id uint32, n int) []byte {
-	b = append(b, byte(n>>16), byte(n>>8), byte(n), kind, flags)
-	return binary.BigEndian.AppendUint32(b, id)
 }
 
 // control queues a short frame. Called with the lock held, but for the first ones.
 func (c *conn) control(kind, flags byte, id uint32, payload []byte) {
-	c.out = append(appendFrame(c.out, kind, flags, id, len(payload)), payload...)
+	c.out = append(h2.AppendFrame(c.out, kind, flags, id, len(payload)), payload...)
 }
 
 func (c *conn) window(id uint32, n int64) {
-	c.out = binary.BigEndian.AppendUint32(appendFrame(c.out, frameWindow, 0, id, 4), uint32(n))
+	c.out = h2.AppendWindow(c.out, id, n)
 }
 
 func (c *conn) reset(id, code uint32) {
-	c.out = binary.BigEndian.AppendUint32(appendFrame(c.out, frameReset, 0, id, 4), code)
+	c.out = h2.AppendReset(c.out, id, code)
 }
 
 // open begins a call. Nothing was sent after errTaken.
 func (c *conn) open(s *stream) error {
 	c.mu.Lock()
-	if c.err != nil || c.leaving || c.next > maxStreamID {
+	if c.err != nil || c.leaving || c.next > h2.MaxStreamID {
 		c.leaving = true
 		c.mu.Unlock()
 		return errTaken
@@ -236,18 +140,7 @@ func (c *conn) headers(s *stream) {
 		// Of no use in the table of the connection.
 		c.field(hpack.HeaderField{Name: "grpc-timeout", Value: FormatTimeout(s.call.Timeout), Sensitive: true})
 	}
-	for b, first := c.encoded.Bytes(), true; first || len(b) > 0; first = false {
-		n := min(len(b), c.frame)
-		kind, flags := byte(frameHeaders), byte(0)
-		if !first {
-			kind = frameContinuation
-		}
-		if n == len(b) {
-			flags = flagEndHeaders
-		}
-		c.out = append(appendFrame(c.out, kind, flags, s.id, n), b[:n]...)
-		b = b[n:]
-	}
+	c.out = h2.AppendHeaders(c.out, s.id, c.encoded.Bytes(), false, c.frame)
 }
 
 func (c *conn) field(f hpack.HeaderField) {
@@ -272,9 +165,9 @@ func (c *conn) sendSome(s *stream) {
 		c.room -= n
 		flags := byte(0)
 		if s.left == 0 {
-			flags = flagEndStream
+			flags = h2.EndStream
 		}
-		c.out = appendFrame(c.out, frameData, flags, s.id, int(n))
+		c.out = h2.AppendFrame(c.out, h2.Data, flags, s.id, int(n))
 		c.out = s.next(c.out, int(n))
 	}
 }
@@ -295,7 +188,7 @@ func (c *conn) forget(s *stream) {
 	_, on := c.streams[s.id]
 	delete(c.streams, s.id)
 	if on && c.err == nil {
-		c.reset(s.id, h2Cancel)
+		c.reset(s.id, h2.CodeCancel)
 	}
 	over := c.leaving && len(c.streams) == 0 && c.err == nil
 	c.mu.Unlock()
@@ -322,7 +215,7 @@ func (c *conn) detach(s *stream) {
 	cut := on && s.left > 0 && c.err == nil
 	if cut {
 		s.left = 0
-		c.reset(s.id, h2None)
+		c.reset(s.id, h2.CodeNone)
 	}
 	over := on && c.leaving && len(c.streams) == 0 && c.err == nil
 	c.mu.Unlock()
@@ -356,7 +249,9 @@ func (c *conn) flush() {
 		n := 0
 		var err error
 		if c.sock != nil {
-			n, err = c.sock.writeSome(b)
+			c.one[0] = b
+			n, err = c.sock.WriteSome(c.one[:])
+			c.one[0] = nil
 		}
 		if err != nil {
 			c.end(unreachable("the connection to the node is lost", err))
@@ -442,12 +337,12 @@ func (c *conn) end(why *Error) {
 // run reads the connection to its end.
 func (c *conn) run() {
 	err := c.read()
-	c.release()
-	var b *broken
+	c.in.Close()
+	var b *h2.Broken
 	if errors.As(err, &b) {
 		c.mu.Lock()
 		if c.err == nil {
-			c.out = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(appendFrame(c.out, frameGoAway, 0, 0, 8), 0), b.code)
+			c.out = h2.AppendGoAway(c.out, 0, b.Code)
 		}
 		c.mu.Unlock()
 		c.flush()
@@ -457,50 +352,13 @@ func (c *conn) run() {
 	c.end(unreachable("the connection to the node is lost", err))
 }
 
-func (c *conn) release() {
-	if c.chunk != nil {
-		c.chunk.Free()
-		c.chunk, c.data, c.shared = nil, nil, false
-		c.from, c.to = 0, 0
-	}
-}
-
-// space returns where the next bytes go.
-func (c *conn) space() []byte {
-	if c.chunk != nil && c.from == c.to && !c.shared {
-		c.from, c.to = 0, 0
-	}
-	if c.chunk == nil || len(c.data)-c.to < leastChunk {
-		old, left := c.chunk, c.data[c.from:c.to]
-		size := smallChunk
-		if c.large || len(left)+leastChunk > smallChunk {
-			size = largeChunk
-		}
-		b := pool.Get(size)
-		n := copy(*b, left)
-		c.chunk, c.data, c.shared = mem.NewBuffer(b, &pool), *b, false
-		c.from, c.to = 0, n
-		if old != nil {
-			old.Free()
-		}
-	}
-	return c.data[c.to:]
-}
-
-// idle lets go of memory while nothing comes.
-func (c *conn) idle() {
-	if c.from == c.to {
-		c.release()
-	}
-}
-
 // read reads and handles frames until the connection ends.
 func (c *conn) read() error {
 	if err := c.nc.SetReadDeadline(time.Now().Add(c.node.o.Connect)); err != nil {
 		return err
 	}
 	for {
-		n, err := c.readSome()
+		n, err := c.in.Read()
 		if err != nil {
 			if !errors.Is(err, os.ErrDeadlineExceeded) || !c.seen {
 				return err
@@ -514,25 +372,12 @@ func (c *conn) read() error {
 			return io.EOF
 		}
 		c.heard = true
-		c.to += n
-		c.large = c.to == len(c.data) || n >= smallChunk/2
-		err = c.parse()
+		err = c.in.Parse()
 		c.settle()
 		if err != nil {
 			return err
 		}
 	}
-}
-
-func (c *conn) readSome() (int, error) {
-	if c.sock != nil {
-		return c.sock.readInto(c.fill, c.unfill)
-	}
-	n, err := c.nc.Read(c.space())
-	if n > 0 {
-		err = nil
-	}
-	return n, err
 }
 
 var errSilent = errors.New("the node does not answer pings")
@@ -549,7 +394,7 @@ func (c *conn) silent() error {
 		c.pinged = true
 		wait = c.node.o.Pong
 		c.mu.Lock()
-		c.control(framePing, 0, 0, make([]byte, 8))
+		c.control(h2.Ping, 0, 0, make([]byte, 8))
 		c.mu.Unlock()
 		c.flush()
 	}
@@ -586,7 +431,7 @@ func (c *conn) find(id uint32) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if id == 0 || id%2 == 0 || id >= c.next {
-		return nil, &broken{h2Protocol, "a frame of a stream that was never begun"}
+		return nil, &h2.Broken{Code: h2.CodeProtocol, What: "a frame of a stream that was never begun"}
 	}
 	return c.streams[id], nil
 }
@@ -599,7 +444,7 @@ func (c *conn) over(s *stream) {
 		if s.left > 0 && c.err == nil {
 			// The rest of its message is of no use.
 			s.left = 0
-			c.reset(s.id, h2None)
+			c.reset(s.id, h2.CodeNone)
 		}
 	}
 	last := c.leaving && len(c.streams) == 0
@@ -611,109 +456,34 @@ func (c *conn) over(s *stream) {
 	}
 }
 
-// parse handles the frames in the chunk.
-func (c *conn) parse() error {
-	for {
-		if c.body.on {
-			if err := c.take(); err != nil || c.body.on {
-				return err
-			}
-		}
-		b := c.data[c.from:c.to]
-		if len(b) < frameHeaderBytes {
-			return nil
-		}
-		n := int(b[0])<<16 | int(b[1])<<8 | int(b[2])
-		kind, flags := b[3], b[4]
-		id := binary.BigEndian.Uint32(b[5:]) &^ (1 << 31)
-		if n > maxFrame {
-			return &broken{h2FrameSize, "a frame is too long"}
-		}
-		if !c.seen && kind != frameSettings {
-			return &broken{h2Protocol, "it does not begin with settings"}
-		}
-		if c.inBlock != 0 && (kind != frameContinuation || id != c.inBlock) {
-			return &broken{h2Protocol, "a frame within headers"}
-		}
-		if kind == frameData {
-			if flags&flagPadded != 0 && n > 0 && len(b) < frameHeaderBytes+1 {
-				return nil
-			}
-			c.from += frameHeaderBytes
-			if err := c.begin(id, n, flags, b); err != nil {
-				return err
-			}
-			continue
-		}
-		if len(b) < frameHeaderBytes+n {
-			return nil
-		}
-		c.from += frameHeaderBytes + n
-		if err := c.handle(kind, flags, id, b[frameHeaderBytes:frameHeaderBytes+n]); err != nil {
-			return err
-		}
-	}
+// DataBegins implements h2.Sink.
+func (c *conn) DataBegins(id uint32, n int) (err error) {
+	c.owed += int64(n)
+	c.to, err = c.find(id)
+	return err
 }
 
-// begin is for the header of a DATA frame.
-func (c *conn) begin(id uint32, n int, flags byte, b []byte) error {
-	if _, err := c.find(id); err != nil {
-		return err
+// Data implements h2.Sink.
+func (c *conn) Data(_ uint32, n int) error {
+	s := c.to
+	if s == nil {
+		return nil
 	}
-	c.owed += int64(n)
-	c.body = body{on: true, id: id, left: n, end: flags&flagEndStream != 0}
-	if flags&flagPadded != 0 {
-		if n == 0 || int(b[frameHeaderBytes]) >= n {
-			return &broken{h2Protocol, "more padding than frame"}
-		}
-		c.body.pad = int(b[frameHeaderBytes])
-		c.body.left--
-		c.from++
-	}
-	if n == 0 || c.body.left == c.body.pad {
-		if c.empty++; c.empty > maxEmpty && !c.body.end {
-			return &broken{h2EnhanceYourCalm, "frames without end and effect"}
-		}
-	} else {
-		c.empty = 0
+	piece := c.in.Take(n)
+	switch taken, tell := s.deliver(piece); {
+	case !taken:
+		piece.Free()
+		c.giveUp(s, h2.CodeFlowControl, internal("the node sent more than it was asked for"))
+		c.to = nil
+	case tell:
+		c.note(s)
 	}
 	return nil
 }
 
-// take hands out what there is of the DATA frame under way.
-func (c *conn) take() error {
-	b := &c.body
-	n := min(b.left, c.to-c.from)
-	use := max(min(n, b.left-b.pad), 0)
-	s, err := c.find(b.id)
-	if err != nil {
-		return err
-	}
-	if s != nil && use > 0 {
-		part := c.data[c.from : c.from+use]
-		var piece mem.Buffer
-		if use >= len(c.data)/pinned {
-			piece = c.chunk.Slice(c.from, c.from+use)
-			c.shared = true
-		} else {
-			piece = mem.Copy(part, mem.DefaultBufferPool())
-		}
-		switch taken, tell := s.deliver(piece); {
-		case !taken:
-			piece.Free()
-			c.giveUp(s, h2FlowControl, internal("the node sent more than it was asked for"))
-			s = nil
-		case tell:
-			c.note(s)
-		}
-	}
-	c.from += n
-	b.left -= n
-	if b.left > 0 {
-		return nil
-	}
-	b.on = false
-	if b.end && s != nil {
+// DataEnds implements h2.Sink.
+func (c *conn) DataEnds(uint32) error {
+	if s := c.to; s != nil {
 		s.fail(internal("the node ended the call without a status"))
 		c.over(s)
 	}
@@ -732,43 +502,21 @@ func (c *conn) giveUp(s *stream, code uint32, why error) {
 	c.note(s)
 }
 
-// handle handles any frame but DATA.
-func (c *conn) handle(kind, flags byte, id uint32, p []byte) error {
+// Frame implements h2.Sink.
+func (c *conn) Frame(kind, flags byte, id uint32, p []byte) error {
 	switch kind {
-	case frameHeaders:
-		return c.headersFrame(flags, id, p)
-	case frameContinuation:
-		if c.inBlock == 0 {
-			return &broken{h2Protocol, "a continuation of nothing"}
-		}
-		if len(p) == 0 && flags&flagEndHeaders == 0 {
-			if c.empty++; c.empty > maxEmpty {
-				return &broken{h2EnhanceYourCalm, "frames without end and effect"}
-			}
-		}
-		return c.fragment(p, flags&flagEndHeaders != 0)
-	case frameReset:
+	case h2.Reset:
 		return c.resetFrame(id, p)
-	case frameSettings:
-		return c.settingsFrame(flags, id, p)
-	case framePush:
-		return &broken{h2Protocol, "a push"}
-	case framePing:
-		if len(p) != 8 || id != 0 {
-			return &broken{h2FrameSize, "a ping of the wrong kind"}
+	case h2.Settings:
+		return c.settingsFrame(flags, p)
+	case h2.Ping:
+		if flags&h2.Ack == 0 {
+			return c.answer(h2.Ping, p)
 		}
-		if flags&flagAck != 0 {
-			return nil
-		}
-		return c.answer(framePing, p)
-	case frameGoAway:
-		return c.goAway(id, p)
-	case frameWindow:
+	case h2.GoAway:
+		c.goAway(p)
+	case h2.Window:
 		return c.windowFrame(id, p)
-	}
-	// Priorities, and kinds that nobody knows.
-	if c.empty++; c.empty > maxEmpty {
-		return &broken{h2EnhanceYourCalm, "frames without end and effect"}
 	}
 	return nil
 }
@@ -778,78 +526,40 @@ func (c *conn) answer(kind byte, p []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.out) > maxOut+maxControl {
-		return &broken{h2EnhanceYourCalm, "it asks and does not read"}
+		return &h2.Broken{Code: h2.CodeEnhanceYourCalm, What: "it asks and does not read"}
 	}
 	if c.err == nil {
-		c.control(kind, flagAck, 0, p)
+		c.control(kind, h2.Ack, 0, p)
 	}
 	return nil
 }
 
-func (c *conn) headersFrame(flags byte, id uint32, p []byte) error {
-	if _, err := c.find(id); err != nil {
-		return err
-	}
-	pad := 0
-	if flags&flagPadded != 0 {
-		if len(p) < 1 {
-			return &broken{h2FrameSize, "headers without their padding"}
-		}
-		pad, p = int(p[0]), p[1:]
-	}
-	if flags&flagPriority != 0 {
-		if len(p) < 5 {
-			return &broken{h2FrameSize, "headers without their priority"}
-		}
-		p = p[5:]
-	}
-	if pad > len(p) {
-		return &broken{h2Protocol, "more padding than frame"}
-	}
-	p = p[:len(p)-pad]
-	c.inBlock, c.blockEnd, c.frags = id, flags&flagEndStream != 0, c.frags[:0]
-	return c.fragment(p, flags&flagEndHeaders != 0)
+// HeadersBegin implements h2.Sink.
+func (c *conn) HeadersBegin(id uint32, _ bool) error {
+	c.blk = block{}
+	_, err := c.find(id)
+	return err
 }
 
-// fragment takes a part of a header block.
-func (c *conn) fragment(p []byte, last bool) error {
-	if len(c.frags)+len(p) > maxHeaderBlock {
-		return &broken{h2EnhanceYourCalm, "a header block is too long"}
-	}
-	if !last || len(c.frags) > 0 {
-		c.frags = append(c.frags, p...)
-		if !last {
-			return nil
-		}
-		p = c.frags
-	}
-	id := c.inBlock
-	c.inBlock = 0
-	c.blk = block{}
-	// A block is decoded whoever it is for, for the table that both sides keep.
-	if _, err := c.dec.Write(p); err != nil {
-		return &broken{h2Compression, err.Error()}
-	}
-	if err := c.dec.Close(); err != nil {
-		return &broken{h2Compression, err.Error()}
-	}
-	if cap(c.frags) > maxFrame {
-		c.frags = nil
-	}
+// Field implements h2.Sink.
+func (c *conn) Field(f hpack.HeaderField) { c.blk.take(f) }
+
+// Headers implements h2.Sink.
+func (c *conn) Headers(id uint32, endStream bool) error {
 	s, err := c.find(id)
 	if err != nil || s == nil {
 		return err
 	}
-	if err := s.headers(&c.blk, c.blockEnd); err != nil {
-		if c.blockEnd {
+	if err := s.headers(&c.blk, endStream); err != nil {
+		if endStream {
 			s.fail(err)
 			c.over(s)
 			return nil
 		}
-		c.giveUp(s, h2Protocol, err)
+		c.giveUp(s, h2.CodeProtocol, err)
 		return nil
 	}
-	if c.blockEnd {
+	if endStream {
 		c.over(s)
 		return nil
 	}
@@ -858,9 +568,6 @@ func (c *conn) fragment(p []byte, last bool) error {
 }
 
 func (c *conn) resetFrame(id uint32, p []byte) error {
-	if len(p) != 4 {
-		return &broken{h2FrameSize, "a reset of the wrong length"}
-	}
 	s, err := c.find(id)
 	if err != nil || s == nil {
 		return err
@@ -873,38 +580,32 @@ func (c *conn) resetFrame(id uint32, p []byte) error {
 	return nil
 }
 
-func (c *conn) settingsFrame(flags byte, id uint32, p []byte) error {
-	if id != 0 || len(p)%6 != 0 {
-		return &broken{h2FrameSize, "settings of the wrong kind"}
-	}
-	if flags&flagAck != 0 {
-		if !c.seen {
-			return &broken{h2Protocol, "it does not begin with settings"}
-		}
+func (c *conn) settingsFrame(flags byte, p []byte) error {
+	if flags&h2.Ack != 0 {
 		return nil
 	}
 	c.mu.Lock()
 	for ; len(p) > 0; p = p[6:] {
 		v := binary.BigEndian.Uint32(p[2:])
 		switch binary.BigEndian.Uint16(p) {
-		case settingTable:
+		case h2.SettingTable:
 			c.enc.SetMaxDynamicTableSizeLimit(v)
-		case settingStreams:
+		case h2.SettingStreams:
 			c.most.Store(int64(min(v, firstStreams)))
-		case settingWindow:
-			if v > maxWindow {
+		case h2.SettingWindow:
+			if v > h2.MaxWindow {
 				c.mu.Unlock()
-				return &broken{h2FlowControl, "a window is too large"}
+				return &h2.Broken{Code: h2.CodeFlowControl, What: "a window is too large"}
 			}
 			change := int64(v) - c.initial
 			c.initial = int64(v)
 			for _, s := range c.streams {
 				s.room += change
 			}
-		case settingFrame:
-			if v < maxFrame || v > 1<<24-1 {
+		case h2.SettingFrame:
+			if v < h2.MaxFrame || v > 1<<24-1 {
 				c.mu.Unlock()
-				return &broken{h2Protocol, "a length of frames is out of range"}
+				return &h2.Broken{Code: h2.CodeProtocol, What: "a length of frames is out of range"}
 			}
 			// Longer ones gain nothing here.
 		}
@@ -918,22 +619,19 @@ func (c *conn) settingsFrame(flags byte, id uint32, p []byte) error {
 			return err
 		}
 	}
-	return c.answer(frameSettings, nil)
+	return c.answer(h2.Settings, nil)
 }
 
 func (c *conn) windowFrame(id uint32, p []byte) error {
-	if len(p) != 4 {
-		return &broken{h2FrameSize, "a window of the wrong length"}
-	}
 	n := int64(binary.BigEndian.Uint32(p) &^ (1 << 31))
 	if n == 0 {
-		return &broken{h2Protocol, "a window of nothing"}
+		return &h2.Broken{Code: h2.CodeProtocol, What: "a window of nothing"}
 	}
 	if id == 0 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.room += n; c.room > maxWindow {
-			return &broken{h2FlowControl, "a window is too large"}
+		if c.room += n; c.room > h2.MaxWindow {
+			return &h2.Broken{Code: h2.CodeFlowControl, What: "a window is too large"}
 		}
 		c.unblock()
 		return nil
@@ -944,20 +642,17 @@ func (c *conn) windowFrame(id uint32, p []byte) error {
 	}
 	c.mu.Lock()
 	s.room += n
-	over := s.room > maxWindow
+	over := s.room > h2.MaxWindow
 	c.mu.Unlock()
 	if over {
-		c.giveUp(s, h2FlowControl, internal("the node gave the call too large a window"))
+		c.giveUp(s, h2.CodeFlowControl, internal("the node gave the call too large a window"))
 		return nil
 	}
 	c.note(s)
 	return nil
 }
 
-func (c *conn) goAway(id uint32, p []byte) error {
-	if id != 0 || len(p) < 8 {
-		return &broken{h2FrameSize, "a farewell of the wrong length"}
-	}
+func (c *conn) goAway(p []byte) {
 	last := binary.BigEndian.Uint32(p) &^ (1 << 31)
 	c.mu.Lock()
 	c.leaving = true
@@ -980,7 +675,6 @@ func (c *conn) goAway(id uint32, p []byte) error {
 		c.settle()
 		c.end(unreachable("the connection to the node has ended", io.EOF))
 	}
-	return nil
 }
 
 // ready waits until the peer has said what it takes.

@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/weft-search/weft/internal/wire/h2"
 )
 
 // Error is the end of a call without a status of the node. Its text is for callers: what is behind it is in Unwrap.
@@ -54,38 +56,17 @@ func ended(ctx context.Context) *Error {
 	return &Error{Code: codes.Canceled, Text: "the call was canceled", Cause: cause}
 }
 
-// Codes of errors of HTTP/2 (RFC 9113, section 7).
-const (
-	h2None               = 0x0
-	h2Protocol           = 0x1
-	h2FlowControl        = 0x3
-	h2FrameSize          = 0x6
-	h2Refused            = 0x7
-	h2Cancel             = 0x8
-	h2Compression        = 0x9
-	h2EnhanceYourCalm    = 0xb
-	h2InadequateSecurity = 0xc
-)
-
-// broken is what a peer did against the protocol.
-type broken struct {
-	code uint32
-	what string
-}
-
-func (b *broken) Error() string { return "the peer breaks HTTP/2: " + b.what }
-
 // resetError is the status of a stream that the peer reset, by the mapping of gRPC.
 func resetError(code uint32) error {
 	c := codes.Internal
 	switch code {
-	case h2Refused:
+	case h2.CodeRefused:
 		return errUnprocessed
-	case h2Cancel:
+	case h2.CodeCancel:
 		c = codes.Canceled
-	case h2EnhanceYourCalm:
+	case h2.CodeEnhanceYourCalm:
 		c = codes.ResourceExhausted
-	case h2InadequateSecurity:
+	case h2.CodeInadequateSecurity:
 		c = codes.PermissionDenied
 	}
 	return &Error{Code: c, Text: fmt.Sprintf("the node gave the call up with HTTP/2 error %d", code)}

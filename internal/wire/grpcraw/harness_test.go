@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+
+	"github.com/weft-search/weft/internal/wire/h2"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -69,25 +71,25 @@ func serve(t *testing.T, run func(p *peer)) string {
 	return lis.Addr().String()
 }
 
-// hello takes the preface and settings of a client, and sends settings.
+// hello takes the h2.Preface and settings of a client, and sends settings.
 func (p *peer) hello(settings ...uint32) {
-	io.ReadFull(p, make([]byte, len(preface)))
+	io.ReadFull(p, make([]byte, len(h2.Preface)))
 	var b []byte
 	for i := 0; i+1 < len(settings); i += 2 {
 		b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(b, uint16(settings[i])), settings[i+1])
 	}
-	p.frame(frameSettings, 0, 0, b)
+	p.frame(h2.Settings, 0, 0, b)
 }
 
 func (p *peer) frame(kind, flags byte, id uint32, b []byte) error {
-	_, err := p.Write(append(appendFrame(nil, kind, flags, id, len(b)), b...))
+	_, err := p.Write(append(h2.AppendFrame(nil, kind, flags, id, len(b)), b...))
 	return err
 }
 
 // next reads frames to the next one of a kind; false at the end.
 func (p *peer) next(kind byte) (flags byte, id uint32, b []byte, ok bool) {
 	for {
-		var h [frameHeaderBytes]byte
+		var h [h2.FrameHeaderBytes]byte
 		if _, err := io.ReadFull(p, h[:]); err != nil {
 			return 0, 0, nil, false
 		}
@@ -95,7 +97,7 @@ func (p *peer) next(kind byte) (flags byte, id uint32, b []byte, ok bool) {
 		if _, err := io.ReadFull(p, b); err != nil {
 			return 0, 0, nil, false
 		}
-		if h[3] == frameHeaders {
+		if h[3] == h2.Headers {
 			p.last = map[string]string{}
 			p.dec.Write(b)
 			p.dec.Close()
@@ -108,7 +110,7 @@ func (p *peer) next(kind byte) (flags byte, id uint32, b []byte, ok bool) {
 
 // call reads to the next call.
 func (p *peer) call() (id uint32, ok bool) {
-	_, id, _, ok = p.next(frameHeaders)
+	_, id, _, ok = p.next(h2.Headers)
 	return id, ok
 }
 
@@ -121,11 +123,11 @@ func (p *peer) block(fields ...string) []byte {
 }
 
 func (p *peer) head(id uint32) error {
-	return p.frame(frameHeaders, flagEndHeaders, id, p.block(":status", "200", "content-type", "application/grpc"))
+	return p.frame(h2.Headers, h2.EndHeaders, id, p.block(":status", "200", "content-type", "application/grpc"))
 }
 
 func (p *peer) tail(id uint32, code string) error {
-	return p.frame(frameHeaders, flagEndHeaders|flagEndStream, id, p.block("grpc-status", code))
+	return p.frame(h2.Headers, h2.EndHeaders|h2.EndStream, id, p.block("grpc-status", code))
 }
 
 func message(b string) []byte {
@@ -135,7 +137,7 @@ func message(b string) []byte {
 // answer is a whole good reply.
 func (p *peer) answer(id uint32, text string) error {
 	p.head(id)
-	p.frame(frameData, 0, id, message(text))
+	p.frame(h2.Data, 0, id, message(text))
 	return p.tail(id, "0")
 }
 
@@ -178,7 +180,7 @@ func fuzzDial(said []byte) func(context.Context, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
 		go io.Copy(io.Discard, theirs) // to the end of the connection
 		go func() {
-			theirs.Write(appendFrame(nil, frameSettings, 0, 0, 0))
+			theirs.Write(h2.AppendFrame(nil, h2.Settings, 0, 0, 0))
 			theirs.Write(said)
 			theirs.Close()
 		}()

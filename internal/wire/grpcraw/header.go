@@ -11,6 +11,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/weft-search/weft/internal/wire/h2"
 )
 
 // Head is what a reply begins with.
@@ -32,7 +34,6 @@ type End struct {
 const (
 	maxHeaderList  = 64 << 10 // the names and values of a block with 32 bytes each, as HTTP/2 counts
 	maxHeaderBlock = 64 << 10 // the bytes of a block on the wire
-	headerOverhead = 32
 )
 
 // block is a decoded header block.
@@ -59,7 +60,7 @@ func hopByHop(name string) bool {
 
 // take is for each field of a block.
 func (b *block) take(f hpack.HeaderField) {
-	b.size += len(f.Name) + len(f.Value) + headerOverhead
+	b.size += len(f.Name) + len(f.Value) + h2.HeaderOverhead
 	if b.size > maxHeaderList {
 		b.bad = "too many headers"
 		return

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+
+	"github.com/weft-search/weft/internal/wire/h2"
 )
 
 // TestPeersThatBreakTheProtocol lose their connection, and the next call has another one.
@@ -22,45 +24,45 @@ func TestPeersThatBreakTheProtocol(t *testing.T) {
 	word := func(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 	for name, run := range map[string]func(p *peer, id uint32){
 		"garbage":            func(p *peer, _ uint32) { p.Write(bytes.Repeat([]byte("nonsense"), 100)) },
-		"long frame":         func(p *peer, id uint32) { p.frame(frameData, 0, id, make([]byte, maxFrame+1)) },
+		"long frame":         func(p *peer, id uint32) { p.frame(h2.Data, 0, id, make([]byte, h2.MaxFrame+1)) },
 		"stream that is not": func(p *peer, id uint32) { p.head(id + 2) },
 		"stream of a server": func(p *peer, _ uint32) { p.head(2) },
-		"data of no stream":  func(p *peer, _ uint32) { p.frame(frameData, 0, 0, nil) },
-		"push":               func(p *peer, id uint32) { p.frame(framePush, flagEndHeaders, id, word(2)) },
-		"padding":            func(p *peer, id uint32) { p.frame(frameData, flagPadded, id, []byte{9, 1}) },
-		"no padding":         func(p *peer, id uint32) { p.frame(frameData, flagPadded, id, nil) },
-		"headers' padding":   func(p *peer, id uint32) { p.frame(frameHeaders, flagPadded|flagEndHeaders, id, []byte{9, 1}) },
-		"headers without":    func(p *peer, id uint32) { p.frame(frameHeaders, flagPadded|flagEndHeaders, id, nil) },
-		"headers' priority":  func(p *peer, id uint32) { p.frame(frameHeaders, flagPriority|flagEndHeaders, id, []byte{9, 1}) },
+		"data of no stream":  func(p *peer, _ uint32) { p.frame(h2.Data, 0, 0, nil) },
+		"push":               func(p *peer, id uint32) { p.frame(h2.Push, h2.EndHeaders, id, word(2)) },
+		"padding":            func(p *peer, id uint32) { p.frame(h2.Data, h2.Padded, id, []byte{9, 1}) },
+		"no padding":         func(p *peer, id uint32) { p.frame(h2.Data, h2.Padded, id, nil) },
+		"headers' padding":   func(p *peer, id uint32) { p.frame(h2.Headers, h2.Padded|h2.EndHeaders, id, []byte{9, 1}) },
+		"headers without":    func(p *peer, id uint32) { p.frame(h2.Headers, h2.Padded|h2.EndHeaders, id, nil) },
+		"headers' priority":  func(p *peer, id uint32) { p.frame(h2.Headers, h2.WithPriority|h2.EndHeaders, id, []byte{9, 1}) },
 		"damaged headers": func(p *peer, id uint32) {
-			p.frame(frameHeaders, flagEndHeaders, id, []byte{0xff, 0xff, 0xff, 0xff, 0xff})
+			p.frame(h2.Headers, h2.EndHeaders, id, []byte{0xff, 0xff, 0xff, 0xff, 0xff})
 		},
-		"frame within headers":   func(p *peer, id uint32) { p.frame(frameHeaders, 0, id, nil); p.frame(framePing, 0, 0, make([]byte, 8)) },
-		"continuation of none":   func(p *peer, id uint32) { p.frame(frameContinuation, flagEndHeaders, id, nil) },
-		"window of nothing":      func(p *peer, _ uint32) { p.frame(frameWindow, 0, 0, word(0)) },
-		"window too large":       func(p *peer, _ uint32) { p.frame(frameWindow, 0, 0, word(maxWindow)) },
-		"settings with a stream": func(p *peer, id uint32) { p.frame(frameSettings, 0, id, nil) },
-		"settings cut":           func(p *peer, _ uint32) { p.frame(frameSettings, 0, 0, make([]byte, 5)) },
+		"frame within headers":   func(p *peer, id uint32) { p.frame(h2.Headers, 0, id, nil); p.frame(h2.Ping, 0, 0, make([]byte, 8)) },
+		"continuation of none":   func(p *peer, id uint32) { p.frame(h2.Continuation, h2.EndHeaders, id, nil) },
+		"window of nothing":      func(p *peer, _ uint32) { p.frame(h2.Window, 0, 0, word(0)) },
+		"window too large":       func(p *peer, _ uint32) { p.frame(h2.Window, 0, 0, word(h2.MaxWindow)) },
+		"settings with a stream": func(p *peer, id uint32) { p.frame(h2.Settings, 0, id, nil) },
+		"settings cut":           func(p *peer, _ uint32) { p.frame(h2.Settings, 0, 0, make([]byte, 5)) },
 		"settings' window": func(p *peer, _ uint32) {
-			p.frame(frameSettings, 0, 0, append([]byte{0, settingWindow}, word(1<<31)...))
+			p.frame(h2.Settings, 0, 0, append([]byte{0, h2.SettingWindow}, word(1<<31)...))
 		},
-		"settings' frame": func(p *peer, _ uint32) { p.frame(frameSettings, 0, 0, append([]byte{0, settingFrame}, word(1)...)) },
-		"ping":            func(p *peer, _ uint32) { p.frame(framePing, 0, 0, make([]byte, 7)) },
-		"reset":           func(p *peer, id uint32) { p.frame(frameReset, 0, id, nil) },
-		"farewell":        func(p *peer, _ uint32) { p.frame(frameGoAway, 0, 0, nil) },
+		"settings' frame": func(p *peer, _ uint32) { p.frame(h2.Settings, 0, 0, append([]byte{0, h2.SettingFrame}, word(1)...)) },
+		"ping":            func(p *peer, _ uint32) { p.frame(h2.Ping, 0, 0, make([]byte, 7)) },
+		"reset":           func(p *peer, id uint32) { p.frame(h2.Reset, 0, id, nil) },
+		"farewell":        func(p *peer, _ uint32) { p.frame(h2.GoAway, 0, 0, nil) },
 		"continuations": func(p *peer, id uint32) {
-			p.frame(frameHeaders, 0, id, nil)
-			for p.frame(frameContinuation, 0, id, make([]byte, 1<<10)) == nil {
+			p.frame(h2.Headers, 0, id, nil)
+			for p.frame(h2.Continuation, 0, id, make([]byte, 1<<10)) == nil {
 			}
 		},
 		"empty continuations": func(p *peer, id uint32) {
-			p.frame(frameHeaders, 0, id, nil)
-			for p.frame(frameContinuation, 0, id, nil) == nil {
+			p.frame(h2.Headers, 0, id, nil)
+			for p.frame(h2.Continuation, 0, id, nil) == nil {
 			}
 		},
 		"empty data": func(p *peer, id uint32) {
 			p.head(id)
-			for p.frame(frameData, 0, id, nil) == nil {
+			for p.frame(h2.Data, 0, id, nil) == nil {
 			}
 		},
 		"unknown frames": func(p *peer, id uint32) {
@@ -68,7 +70,7 @@ func TestPeersThatBreakTheProtocol(t *testing.T) {
 			}
 		},
 		"pings that are not read": func(p *peer, _ uint32) {
-			b := bytes.Repeat(append(appendFrame(nil, framePing, 0, 0, 8), make([]byte, 8)...), 1000)
+			b := bytes.Repeat(append(h2.AppendFrame(nil, h2.Ping, 0, 0, 8), make([]byte, 8)...), 1000)
 			for {
 				if _, err := p.Write(b); err != nil {
 					return
@@ -110,7 +112,7 @@ func TestPeersThatBreakTheProtocol(t *testing.T) {
 // TestStreamsThatGoWrong end their call and leave the connection to others.
 func TestStreamsThatGoWrong(t *testing.T) {
 	reset := func(code uint32) func(p *peer, id uint32) {
-		return func(p *peer, id uint32) { p.frame(frameReset, 0, id, binary.BigEndian.AppendUint32(nil, code)) }
+		return func(p *peer, id uint32) { p.frame(h2.Reset, 0, id, binary.BigEndian.AppendUint32(nil, code)) }
 	}
 	for name, c := range map[string]struct {
 		run  func(p *peer, id uint32)
@@ -118,11 +120,11 @@ func TestStreamsThatGoWrong(t *testing.T) {
 		text string
 	}{
 		"internal": {reset(2), codes.Internal, "the node gave the call up with HTTP/2 error 2"},
-		"cancel":   {reset(h2Cancel), codes.Canceled, "the node gave the call up with HTTP/2 error 8"},
-		"calm":     {reset(h2EnhanceYourCalm), codes.ResourceExhausted, "the node gave the call up with HTTP/2 error 11"},
-		"security": {reset(h2InadequateSecurity), codes.PermissionDenied, "the node gave the call up with HTTP/2 error 12"},
+		"cancel":   {reset(h2.CodeCancel), codes.Canceled, "the node gave the call up with HTTP/2 error 8"},
+		"calm":     {reset(h2.CodeEnhanceYourCalm), codes.ResourceExhausted, "the node gave the call up with HTTP/2 error 11"},
+		"security": {reset(h2.CodeInadequateSecurity), codes.PermissionDenied, "the node gave the call up with HTTP/2 error 12"},
 		"window": {func(p *peer, id uint32) {
-			p.frame(frameWindow, 0, id, binary.BigEndian.AppendUint32(nil, maxWindow))
+			p.frame(h2.Window, 0, id, binary.BigEndian.AppendUint32(nil, h2.MaxWindow))
 		}, codes.Internal, "the node gave the call too large a window"},
 		"headers again": {func(p *peer, id uint32) { p.head(id); p.head(id) }, codes.Internal, "the node sent headers within a reply"},
 		"many headers": {func(p *peer, id uint32) {
@@ -132,14 +134,14 @@ func TestStreamsThatGoWrong(t *testing.T) {
 			for range 30 {
 				fields = append(fields, "long", long)
 			}
-			p.frame(frameHeaders, flagEndHeaders, id, p.block(fields...))
+			p.frame(h2.Headers, h2.EndHeaders, id, p.block(fields...))
 		}, codes.Internal, "the node sent too many headers"},
 		"binary": {func(p *peer, id uint32) {
-			p.frame(frameHeaders, flagEndHeaders, id, p.block(":status", "200", "content-type", "application/grpc", "x-bin", "§"))
+			p.frame(h2.Headers, h2.EndHeaders, id, p.block(":status", "200", "content-type", "application/grpc", "x-bin", "§"))
 		}, codes.Internal, "the node sent damaged binary header"},
 		"data and end": {func(p *peer, id uint32) {
 			p.head(id)
-			p.frame(frameData, flagEndStream, id, message("x"))
+			p.frame(h2.Data, h2.EndStream, id, message("x"))
 		}, codes.Internal, "the node ended the call without a status"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,8 +170,8 @@ func TestMoreThanTheWindow(t *testing.T) {
 		p.hello()
 		if id, ok := p.call(); ok {
 			p.head(id)
-			for range FreeWindow/maxFrame + 1 {
-				p.frame(frameData, 0, id, make([]byte, maxFrame))
+			for range FreeWindow/h2.MaxFrame + 1 {
+				p.frame(h2.Data, 0, id, make([]byte, h2.MaxFrame))
 			}
 		}
 		p.answering("good")
@@ -213,11 +215,11 @@ func TestHalfOpenPeers(t *testing.T) {
 		p.hello()
 		id, _ := p.call()
 		for range 3 {
-			_, _, b, ok := p.next(framePing)
+			_, _, b, ok := p.next(h2.Ping)
 			if !ok {
 				return
 			}
-			p.frame(framePing, flagAck, 0, b)
+			p.frame(h2.Ping, h2.Ack, 0, b)
 		}
 		p.answer(id, "late")
 		io.Copy(io.Discard, p)
@@ -231,8 +233,8 @@ func TestHalfOpenPeers(t *testing.T) {
 func TestPeersThatDoNotRead(t *testing.T) {
 	release := make(chan struct{})
 	n := newNode(t, serve(t, func(p *peer) {
-		p.hello(settingWindow, maxWindow)
-		p.frame(frameWindow, 0, 0, binary.BigEndian.AppendUint32(nil, maxWindow-defaultWindow))
+		p.hello(h2.SettingWindow, h2.MaxWindow)
+		p.frame(h2.Window, 0, 0, binary.BigEndian.AppendUint32(nil, h2.MaxWindow-h2.DefaultWindow))
 		<-release
 	}), Options{Stall: 500 * time.Millisecond})
 	long := mem.BufferSlice{mem.SliceBuffer(make([]byte, 64<<20))}
@@ -255,16 +257,16 @@ func TestPeersThatPause(t *testing.T) {
 	var conns atomic.Int32
 	n := newNode(t, serve(t, func(p *peer) {
 		conns.Add(1)
-		p.hello(settingWindow, maxWindow)
-		p.frame(frameWindow, 0, 0, binary.BigEndian.AppendUint32(nil, maxWindow-defaultWindow))
+		p.hello(h2.SettingWindow, h2.MaxWindow)
+		p.frame(h2.Window, 0, 0, binary.BigEndian.AppendUint32(nil, h2.MaxWindow-h2.DefaultWindow))
 		<-release
 		for {
 			id, ok := p.call()
 			if !ok {
 				return
 			}
-			for flags := byte(0); flags&flagEndStream == 0; {
-				if flags, _, _, ok = p.next(frameData); !ok {
+			for flags := byte(0); flags&h2.EndStream == 0; {
+				if flags, _, _, ok = p.next(h2.Data); !ok {
 					return
 				}
 			}
@@ -320,17 +322,17 @@ func TestCallsThatWereNotBegun(t *testing.T) {
 		})
 	}
 	away := func(last uint32) []byte {
-		return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), h2None)
+		return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), h2.CodeNone)
 	}
 	for name, c := range map[string]struct {
 		how   func(p *peer, id uint32)
 		calls int32
 		fails bool
 	}{
-		"refused":     {func(p *peer, id uint32) { p.frame(frameReset, 0, id, binary.BigEndian.AppendUint32(nil, h2Refused)) }, 2, false},
-		"left before": {func(p *peer, id uint32) { p.frame(frameGoAway, 0, 0, away(id-1)) }, 2, false},
+		"refused":     {func(p *peer, id uint32) { p.frame(h2.Reset, 0, id, binary.BigEndian.AppendUint32(nil, h2.CodeRefused)) }, 2, false},
+		"left before": {func(p *peer, id uint32) { p.frame(h2.GoAway, 0, 0, away(id-1)) }, 2, false},
 		"left and answered": {func(p *peer, id uint32) {
-			p.frame(frameGoAway, 0, 0, away(id))
+			p.frame(h2.GoAway, 0, 0, away(id))
 			p.answer(id, "good")
 		}, 1, false},
 		"lost": {func(p *peer, _ uint32) { p.Close() }, 1, true},
@@ -354,7 +356,7 @@ func TestCallsThatWereNotBegun(t *testing.T) {
 				return
 			}
 			calls.Add(1)
-			p.frame(frameReset, 0, id, binary.BigEndian.AppendUint32(nil, h2Refused))
+			p.frame(h2.Reset, 0, id, binary.BigEndian.AppendUint32(nil, h2.CodeRefused))
 		}
 	}), Options{})
 	if _, err := do(t, n, 0); status.Code(err) != codes.Unavailable || calls.Load() != maxTries {
@@ -366,7 +368,7 @@ func TestCallsThatWereNotBegun(t *testing.T) {
 func TestLimitsOfThePeer(t *testing.T) {
 	var inside, most atomic.Int32
 	n := newNode(t, serve(t, func(p *peer) {
-		p.hello(settingStreams, 1, settingWindow, 3)
+		p.hello(h2.SettingStreams, 1, h2.SettingWindow, 3)
 		for {
 			id, ok := p.call()
 			if !ok {
@@ -377,17 +379,17 @@ func TestLimitsOfThePeer(t *testing.T) {
 			}
 			var whole []byte
 			for {
-				flags, _, b, ok := p.next(frameData)
+				flags, _, b, ok := p.next(h2.Data)
 				if !ok {
 					return
 				}
 				if len(b) > 3 {
 					t.Errorf("%d bytes in a window of 3", len(b))
 				}
-				if whole = append(whole, b...); flags&flagEndStream != 0 {
+				if whole = append(whole, b...); flags&h2.EndStream != 0 {
 					break
 				}
-				p.frame(frameWindow, 0, id, binary.BigEndian.AppendUint32(nil, 3))
+				p.frame(h2.Window, 0, id, binary.BigEndian.AppendUint32(nil, 3))
 			}
 			inside.Add(-1)
 			p.answer(id, string(whole[5:]))
@@ -469,12 +471,12 @@ func TestCloseEndsEverything(t *testing.T) {
 
 // FuzzPeer has a peer that says anything after its settings: calls end, and nothing stays.
 func FuzzPeer(f *testing.F) {
-	good := appendFrame(nil, frameHeaders, flagEndHeaders, 1, 2)
+	good := h2.AppendFrame(nil, h2.Headers, h2.EndHeaders, 1, 2)
 	f.Add(append(good, 0x88, 0x5f))
-	f.Add(append(appendFrame(nil, frameData, flagPadded, 1, 3), 1, 2, 3))
-	f.Add(append(appendFrame(nil, frameReset, 0, 1, 4), 0, 0, 0, 7))
-	f.Add(append(appendFrame(nil, frameGoAway, 0, 0, 8), make([]byte, 8)...))
-	f.Add(append(appendFrame(nil, frameSettings, 0, 0, 6), 0, 4, 0, 0, 0, 0))
+	f.Add(append(h2.AppendFrame(nil, h2.Data, h2.Padded, 1, 3), 1, 2, 3))
+	f.Add(append(h2.AppendFrame(nil, h2.Reset, 0, 1, 4), 0, 0, 0, 7))
+	f.Add(append(h2.AppendFrame(nil, h2.GoAway, 0, 0, 8), make([]byte, 8)...))
+	f.Add(append(h2.AppendFrame(nil, h2.Settings, 0, 0, 6), 0, 4, 0, 0, 0, 0))
 	f.Fuzz(func(t *testing.T, said []byte) {
 		n := NewNode("peer", Options{Conns: 1, Dial: fuzzDial(said)})
 		defer n.Close()

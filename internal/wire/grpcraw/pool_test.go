@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weft-search/weft/internal/wire/h2"
 )
 
 // TestPool lets a node go with a call under way.
@@ -166,7 +168,7 @@ func TestLongReplies(t *testing.T) {
 			body, window := message(strings.Repeat("x", size)), int64(FreeWindow)
 			for len(body) > 0 {
 				for window == 0 {
-					_, of, b, ok := p.next(frameWindow)
+					_, of, b, ok := p.next(h2.Window)
 					if !ok {
 						return
 					}
@@ -175,7 +177,7 @@ func TestLongReplies(t *testing.T) {
 					}
 				}
 				k := int(min(window, int64(len(body)), 10_000))
-				p.frame(frameData, 0, id, body[:k])
+				p.frame(h2.Data, 0, id, body[:k])
 				body, window = body[k:], window-int64(k)
 			}
 			p.tail(id, "0")

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/mem"
+
+	"github.com/weft-search/weft/internal/wire/h2"
 )
 
 // Call is what a node is asked.
@@ -75,7 +77,7 @@ func (s *stream) next(out []byte, n int) []byte {
 // half of what may come ahead, below which more is let come: so that the node and the caller do not wait for each other.
 const (
 	wakeBytes  = 256 << 10
-	wakePieces = wakeBytes / maxFrame * 3 / 2 // about as many as they come in
+	wakePieces = wakeBytes / h2.MaxFrame * 3 / 2 // about as many as they come in
 )
 
 // deliver takes a piece of the reply, and tells whether the caller should know; taken is false if that is more than may come.
