@@ -270,7 +270,7 @@ func (r *running) scored(req *summapb.SearchRequest, w summa.Window) (hits []ohi
 			continue
 		}
 		var n int
-		branches[i], n = r.run(c, filters, w.Depth)
+		branches[i], n = r.nominate(c, filters, w.Depth)
 		total += n
 	}
 	at := map[*odoc]*candidate{}
@@ -308,7 +308,7 @@ func (r *running) scored(req *summapb.SearchRequest, w summa.Window) (hits []ohi
 		}
 		if l1 == nil || l1.Backfill == nil || *l1.Backfill {
 			for i, k := range clauses {
-				r.backfill(c, i, k, chunk(i))
+				r.at(c.d).backfill(c, i, k, chunk(i))
 			}
 		}
 		c.rows = slices.Sorted(maps.Keys(c.passages))

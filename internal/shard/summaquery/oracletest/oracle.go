@@ -24,9 +24,10 @@ import (
 //
 // Where neither the contract nor the recordings say what holds, it has the rule of the code. Those are marked "open".
 type Oracle struct {
-	sch  *schema.Schema
-	an   exec.Analyzers
-	docs []*odoc // by place
+	sch   *schema.Schema
+	an    exec.Analyzers
+	docs  []*odoc // by place
+	shard []int   // of leaves; nil: all lie on one
 }
 
 type odoc struct {
@@ -214,12 +215,14 @@ type oword struct {
 // running is one request.
 type running struct {
 	*Oracle
-	given *summapb.TextStats
-	k     int
-	cache map[*clause]map[*odoc]float32
-	memo  map[string]any
-	bad   error
-	wrong string // what cannot be, of a kernel that the oracle uses
+	docs, counted []*odoc // those that are searched, and those that statistics are of
+	shards        []*running
+	given         *summapb.TextStats
+	k             int
+	cache         map[*clause]map[*odoc]float32
+	memo          map[string]any
+	bad           error
+	wrong         string // what cannot be, of a kernel that the oracle uses
 }
 
 // once computes something of a field once for a request.
@@ -285,7 +288,7 @@ func (r *running) fieldStats(field int) (n uint64, avg float32) {
 
 func (r *running) countField(field int) (n uint64, avg float32) {
 	var tokens, have, passages uint64
-	for _, d := range r.docs {
+	for _, d := range r.counted {
 		if len(d.text[field]) > 0 {
 			have++
 		}
@@ -296,7 +299,7 @@ func (r *running) countField(field int) (n uint64, avg float32) {
 			}
 		}
 	}
-	n = uint64(len(r.docs))
+	n = uint64(len(r.counted))
 	if r.sch.Fields[field].Chunked {
 		n, have = passages, passages
 	}
@@ -323,7 +326,7 @@ func (r *running) ownDF(field int, word string) uint64 {
 }
 
 func (r *running) countDF(field int, word string) (df uint64) {
-	for _, d := range r.docs {
+	for _, d := range r.counted {
 		some := false
 		for _, v := range d.toks[field] {
 			if len(places(v, word)) > 0 {
@@ -360,7 +363,7 @@ func (r *running) floor(field int) int {
 
 func (r *running) findFloor(field int) int {
 	var all []int
-	for _, d := range r.docs {
+	for _, d := range r.counted {
 		for _, v := range d.toks[field] {
 			if n := length(v); n > 0 {
 				all = append(all, n)
@@ -1389,7 +1392,21 @@ type answered struct {
 
 // search answers a request; bad says that it has to be refused.
 func (o *Oracle) search(req *summapb.SearchRequest, w summa.Window) (out answered, bad error) {
-	r := &running{Oracle: o, given: req.TextStats, k: w.Candidates, cache: map[*clause]map[*odoc]float32{}, memo: map[string]any{}}
+	if o.shard != nil {
+		return o.sharded(req, w)
+	}
+	r := o.running(req, w, o.docs)
+	out = r.answer(req, w)
+	return out, r.bad
+}
+
+// running begins a request to some of the documents.
+func (o *Oracle) running(req *summapb.SearchRequest, w summa.Window, docs []*odoc) *running {
+	return &running{Oracle: o, docs: docs, counted: docs, given: req.TextStats, k: w.Candidates, cache: map[*clause]map[*odoc]float32{}, memo: map[string]any{}}
+}
+
+// answer answers a request.
+func (r *running) answer(req *summapb.SearchRequest, w summa.Window) (out answered) {
 	var rerank *clause
 	if q := req.Reranker; q != nil {
 		c := ocombiner{q.Combiner, q.CombinerTemperature, int(q.CombinerTopK), q.CombinerDecay}
@@ -1426,7 +1443,7 @@ func (o *Oracle) search(req *summapb.SearchRequest, w summa.Window) (out answere
 	out.hits = out.hits[min(w.Offset, len(out.hits)):]
 	out.hits = out.hits[:min(w.Limit, len(out.hits))]
 	out.wrong = r.wrong
-	return out, r.bad
+	return out
 }
 
 func (r *running) rerank(c *clause, k float32, hits []ohit) (out []ohit) {
@@ -1464,7 +1481,7 @@ func (r *running) branches(f *summapb.FusionQuery, w summa.Window) (out [][]ohit
 		var hits []ohit
 		if c.kind != oNothing && c.kind != oStops {
 			var n int
-			hits, n = r.run(c, filters, w.Depth)
+			hits, n = r.nominate(c, filters, w.Depth)
 			total += n
 		}
 		out = append(out, hits)
