@@ -25,12 +25,17 @@ type Summa struct {
 
 	mu      sync.Mutex
 	indexes map[string]bool // that searches are counted of
+	sweep   int             // how many of these there are when those that are gone are looked for
+	each    func(emit func(IndexSample))
 }
+
+// leastSweep is how many indexes are counted before anybody looks for those that are gone.
+const leastSweep = 64
 
 // Summa makes the metrics of the Summa services with the methods of these names. Call it once.
 func (m *Metrics) Summa(methods []string) *Summa {
 	s := &Summa{
-		reg: m.reg, indexes: map[string]bool{},
+		reg: m.reg, indexes: map[string]bool{}, sweep: leastSweep,
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weft_summa_calls_total", Help: "Calls of the Summa services by call and gRPC code.",
 		}, []string{"call", "code"}),
@@ -98,12 +103,25 @@ func (s *Summa) Searched(index string, ok bool, took time.Duration) {
 		status = "error"
 	}
 	s.mu.Lock()
+	full := false
 	if !s.indexes[index] {
+		full = len(s.indexes) >= s.sweep && s.each != nil
 		s.indexes[strings.Clone(index)] = true
 	}
 	s.mu.Unlock()
+	if full {
+		s.look()
+	}
 	s.searches.WithLabelValues(index, status).Inc()
 	s.searchSeconds.WithLabelValues(index, status).Observe(took.Seconds())
+}
+
+// look drops what is counted of indexes that are gone. It is done at each scrape and, for where nobody scrapes, whenever twice as many are counted
+// as there were.
+func (s *Summa) look() {
+	there := map[string]bool{}
+	s.each(func(i IndexSample) { there[i.Index] = true })
+	s.keep(there)
 }
 
 // keep drops what is counted of indexes that are not there any more: their names may be any number.
@@ -117,11 +135,15 @@ func (s *Summa) keep(there map[string]bool) {
 			s.searchSeconds.DeletePartialMatch(prometheus.Labels{"index": index})
 		}
 	}
+	s.sweep = max(leastSweep, 2*len(s.indexes))
 }
 
 // WatchMemory publishes, under the names of a Summa server, the memory of the process as the system counts it, and for each index the
 // memory that its new documents take. What is counted of indexes that each does not tell of is forgotten then.
 func (s *Summa) WatchMemory(each func(emit func(IndexSample))) {
+	s.mu.Lock()
+	s.each = each
+	s.mu.Unlock()
 	s.reg.MustRegister(&summaMemory{
 		process:   prometheus.NewDesc("summa_memory_process_bytes", "Memory of the process by kind, where the system tells.", []string{"kind"}, nil),
 		allocator: prometheus.NewDesc("summa_memory_allocator_bytes", "Memory of the allocator, which is Go's, by kind.", []string{"kind"}, nil),

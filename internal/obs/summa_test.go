@@ -1,6 +1,7 @@
 package obs
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -58,6 +59,76 @@ func TestSummaMetricsForgetIndexesThatAreGone(t *testing.T) {
 				t.Errorf("%s of %s: there %t", name, index, !want)
 			}
 		}
+	}
+}
+
+// Where nobody reads the metrics, indexes that come and go do not add up.
+func TestSummaMetricsOfIndexesAreBoundedWithoutAScrape(t *testing.T) {
+	s := NewMetrics("v").Summa(nil)
+	now := ""
+	s.WatchMemory(func(emit func(IndexSample)) { emit(IndexSample{Index: now}) })
+	for i := range 10 * leastSweep {
+		now = fmt.Sprint("i", i)
+		s.Searched(now, true, time.Millisecond)
+		if n := len(s.indexes); n > leastSweep+1 {
+			t.Fatalf("%d indexes are counted", n)
+		}
+	}
+}
+
+// What is counted of an index or a node that is gone is forgotten, also where a call counts once more.
+func TestSummaBrokerMetricsForget(t *testing.T) {
+	m := NewMetrics("v")
+	b := m.SummaBroker()
+	count := func(index string) {
+		b.Searched(index, "ok", time.Millisecond)
+		b.Searched(index, "not_found", time.Millisecond)
+		b.Rejected(index, "global")
+		b.Ambiguous(index)
+		b.WriteRejected(index, "not_found")
+		b.Flushed(index)
+		b.Partial(index, "search", "1")
+		b.Partial(index, "search", "2")
+	}
+	for _, index := range []string{"a", "b", UnknownIndex} {
+		count(index)
+	}
+	lines := func(label string) (n int) {
+		rec := httptest.NewRecorder()
+		m.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+		for line := range strings.Lines(rec.Body.String()) {
+			if strings.Contains(line, label) {
+				n++
+			}
+		}
+		return n
+	}
+	all := lines(`index="b"`)
+	if all == 0 {
+		t.Fatal("nothing is counted")
+	}
+	b.ForgetIndexes(func(index string) bool { return index == "a" })
+	for index, want := range map[string]int{"a": all, "b": 0, UnknownIndex: all} {
+		if got := lines(`index="` + index + `"`); got != want {
+			t.Errorf("%s: %d lines, want %d", index, got, want)
+		}
+	}
+	count("b")
+	if got := lines(`index="b"`); got != all {
+		t.Errorf("an index that came back has %d lines", got)
+	}
+	n := b.Backend("n")
+	n.Called("search", "ok", time.Millisecond)
+	n.Called("search", "unavailable", time.Millisecond)
+	n.Stale()
+	if lines(`backend="n"`) == 0 {
+		t.Error("nothing is counted of a node")
+	}
+	n.Forget()
+	n.Called("search", "ok", time.Millisecond)
+	n.Stale()
+	if got := lines(`backend="n"`); got != 0 {
+		t.Errorf("%d lines of a node that is gone", got)
 	}
 }
 

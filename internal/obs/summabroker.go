@@ -14,15 +14,12 @@ type SummaBroker struct {
 
 	searchSeconds  *prometheus.SummaryVec
 	searches       *prometheus.CounterVec
-	rejected       *prometheus.CounterVec
 	backendSeconds *prometheus.SummaryVec
 	backendCalls   *prometheus.CounterVec
-	ambiguous      *prometheus.CounterVec
 	stale          *prometheus.CounterVec
-	writeRejected  *prometheus.CounterVec
-	flushes        *prometheus.CounterVec
-	partial        *prometheus.CounterVec
 	cut            prometheus.Counter
+
+	rejected, ambiguous, writeRejected, flushes, partial indexCounters
 
 	mu      sync.RWMutex
 	indexes map[searched]SummaSearches
@@ -46,6 +43,9 @@ func (m *Metrics) SummaBroker() *SummaBroker {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "summa_broker_" + name, Help: help}, labels)
 	}
+	indexCounter := func(name, help string, labels ...string) indexCounters {
+		return indexCounters{vec: counter(name, help, labels...), more: len(labels) - 1, by: map[string]map[[2]string]prometheus.Counter{}}
+	}
 	summary := func(name, help string, labels ...string) *prometheus.SummaryVec {
 		return prometheus.NewSummaryVec(prometheus.SummaryOpts{Name: "summa_broker_" + name, Help: help, Objectives: quantiles}, labels)
 	}
@@ -53,20 +53,20 @@ func (m *Metrics) SummaBroker() *SummaBroker {
 		reg:            m.reg,
 		searchSeconds:  summary("search_duration_seconds", "Time of searches, from their arrival to their answer.", "index", "status"),
 		searches:       counter("search_requests_total", "Searches by index, unknown if no node told of it, and by code.", "index", "status"),
-		rejected:       counter("admission_rejected_total", "Searches that found no place.", "index", "scope"),
+		rejected:       indexCounter("admission_rejected_total", "Searches that found no place.", "index", "scope"),
 		backendSeconds: summary("backend_request_duration_seconds", "Time of calls to nodes.", "backend", "rpc"),
 		backendCalls:   counter("backend_requests_total", "Calls to nodes by code.", "backend", "rpc", "code"),
-		ambiguous:      counter("ambiguous_index_total", "Reads of an index that several shards have without a rule.", "index"),
+		ambiguous:      indexCounter("ambiguous_index_total", "Reads of an index that several shards have without a rule.", "index"),
 		stale:          counter("stale_topology_serves_total", "Reads that went to a suspect node because none was healthy.", "backend"),
-		writeRejected:  counter("write_rejected_total", "Writes that were refused before a node was asked.", "index", "reason"),
-		flushes:        counter("stream_flushes_total", "Runs of documents of streams that were sent to nodes.", "index"),
-		partial:        counter("partial_reads_total", "Partitions that reads were answered without.", "index", "rpc", "shard"),
+		writeRejected:  indexCounter("write_rejected_total", "Writes that were refused before a node was asked.", "index", "reason"),
+		flushes:        indexCounter("stream_flushes_total", "Runs of documents of streams that were sent to nodes.", "index"),
+		partial:        indexCounter("partial_reads_total", "Partitions that reads were answered without.", "index", "rpc", "shard"),
 		cut: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weft_summa_broker_connections_cut_total", Help: "Connections of clients that were cut off because a reply was not taken.",
 		}),
 		indexes: map[searched]SummaSearches{},
 	}
-	m.reg.MustRegister(b.searchSeconds, b.searches, b.rejected, b.backendSeconds, b.backendCalls, b.ambiguous, b.stale, b.writeRejected, b.flushes, b.partial, b.cut)
+	m.reg.MustRegister(b.searchSeconds, b.searches, b.rejected.vec, b.backendSeconds, b.backendCalls, b.ambiguous.vec, b.stale, b.writeRejected.vec, b.flushes.vec, b.partial.vec, b.cut)
 	return b
 }
 
@@ -87,46 +87,82 @@ func (b *SummaBroker) Searched(index, status string, took time.Duration) {
 }
 
 // Rejected counts a search that found no place; scope is global or backend.
-func (b *SummaBroker) Rejected(index, scope string) { b.rejected.WithLabelValues(index, scope).Inc() }
+func (b *SummaBroker) Rejected(index, scope string) { b.rejected.inc(index, scope) }
 
 // Ambiguous counts a read of an index that several shards have without a rule.
-func (b *SummaBroker) Ambiguous(index string) { b.ambiguous.WithLabelValues(index).Inc() }
-
-// Stale counts a read that went to a suspect node.
-func (b *SummaBroker) Stale(backend string) { b.stale.WithLabelValues(backend).Inc() }
+func (b *SummaBroker) Ambiguous(index string) { b.ambiguous.inc(index) }
 
 // WriteRejected counts a write that was refused before a node was asked; reason is the code.
 func (b *SummaBroker) WriteRejected(index, reason string) {
-	b.writeRejected.WithLabelValues(index, reason).Inc()
+	b.writeRejected.inc(index, reason)
 }
 
 // Flushed counts a run of documents of a stream.
-func (b *SummaBroker) Flushed(index string) { b.flushes.WithLabelValues(index).Inc() }
+func (b *SummaBroker) Flushed(index string) { b.flushes.inc(index) }
 
 // Partial counts a partition that a read was answered without.
 func (b *SummaBroker) Partial(index, rpc, shard string) {
-	b.partial.WithLabelValues(index, rpc, shard).Inc()
+	b.partial.inc(index, rpc, shard)
 }
 
 // Cut counts a connection that was cut off because a reply was not taken.
 func (b *SummaBroker) Cut() { b.cut.Inc() }
 
-// ForgetIndexes drops what is counted of indexes for which keep is false: they are gone, and their names may be any number.
+// ForgetIndexes drops what is counted of indexes for which keep is false: they are gone, and their names may be any number. It costs a look at
+// each name that is counted, and little for each that goes.
 func (b *SummaBroker) ForgetIndexes(keep func(index string) bool) {
+	gone := func(index string) bool { return index != UnknownIndex && !keep(index) }
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	gone := map[string]bool{}
 	for key := range b.indexes {
-		if key.index != UnknownIndex && !keep(key.index) {
-			gone[key.index] = true
+		if gone(key.index) {
 			delete(b.indexes, key)
+			b.searchSeconds.DeleteLabelValues(key.index, key.status)
+			b.searches.DeleteLabelValues(key.index, key.status)
 		}
 	}
-	for index := range gone {
-		labels := prometheus.Labels{"index": index}
-		b.searchSeconds.DeletePartialMatch(labels)
-		for _, v := range []*prometheus.CounterVec{b.searches, b.rejected, b.ambiguous, b.writeRejected, b.flushes, b.partial} {
-			v.DeletePartialMatch(labels)
+	b.mu.Unlock()
+	for _, c := range []*indexCounters{&b.rejected, &b.ambiguous, &b.writeRejected, &b.flushes, &b.partial} {
+		c.forget(gone)
+	}
+}
+
+// indexCounters are counters whose first label is an index, with those that each index has.
+type indexCounters struct {
+	vec  *prometheus.CounterVec
+	more int // labels beside the index, at most two
+
+	mu sync.Mutex
+	by map[string]map[[2]string]prometheus.Counter // by index, then by the other labels
+}
+
+func (c *indexCounters) inc(index string, more ...string) {
+	var key [2]string
+	copy(key[:], more)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := c.by[index]
+	if of == nil {
+		of = map[[2]string]prometheus.Counter{}
+		c.by[index] = of
+	}
+	one := of[key]
+	if one == nil {
+		one = c.vec.WithLabelValues(append([]string{index}, more...)...)
+		of[key] = one
+	}
+	one.Inc()
+}
+
+func (c *indexCounters) forget(gone func(index string) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for index, of := range c.by {
+		if !gone(index) {
+			continue
+		}
+		delete(c.by, index)
+		for key := range of {
+			c.vec.DeleteLabelValues(append([]string{index}, key[:c.more]...)...)
 		}
 	}
 }
@@ -138,6 +174,7 @@ type SummaBackend struct {
 
 	mu    sync.RWMutex
 	calls map[string]*backendCalls // by rpc
+	gone  bool                     // nothing is counted any more
 }
 
 type backendCalls struct {
@@ -153,14 +190,24 @@ func (b *SummaBroker) Backend(id string) *SummaBackend {
 // Called counts a call of the node with its code, as in "ok".
 func (n *SummaBackend) Called(rpc, code string, took time.Duration) {
 	n.mu.RLock()
-	c := n.calls[rpc]
-	n.mu.RUnlock()
-	if c == nil {
-		c = &backendCalls{n.b.backendSeconds.WithLabelValues(n.id, rpc), n.b.backendCalls.WithLabelValues(n.id, rpc, "ok")}
-		n.mu.Lock()
-		n.calls[rpc] = c
-		n.mu.Unlock()
+	if c := n.calls[rpc]; c != nil && !n.gone {
+		n.calledLocked(c, rpc, code, took)
+		n.mu.RUnlock()
+		return
 	}
+	n.mu.RUnlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.gone {
+		return
+	}
+	if n.calls[rpc] == nil {
+		n.calls[rpc] = &backendCalls{n.b.backendSeconds.WithLabelValues(n.id, rpc), n.b.backendCalls.WithLabelValues(n.id, rpc, "ok")}
+	}
+	n.calledLocked(n.calls[rpc], rpc, code, took)
+}
+
+func (n *SummaBackend) calledLocked(c *backendCalls, rpc, code string, took time.Duration) {
 	c.seconds.Observe(took.Seconds())
 	if code == "ok" {
 		c.ok.Inc()
@@ -169,8 +216,25 @@ func (n *SummaBackend) Called(rpc, code string, took time.Duration) {
 	}
 }
 
-// Forget drops what is counted of the node, which is gone.
+// Stale counts a read that went to the node while it was suspect.
+func (n *SummaBackend) Stale() {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if !n.gone {
+		n.b.stale.WithLabelValues(n.id).Inc()
+	}
+}
+
+// Retire ends the counting. What was counted stays: the node is there again under another address.
+func (n *SummaBackend) Retire() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.gone = true
+}
+
+// Forget drops what is counted of the node, which is gone, and ends the counting.
 func (n *SummaBackend) Forget() {
+	n.Retire()
 	labels := prometheus.Labels{"backend": n.id}
 	n.b.backendSeconds.DeletePartialMatch(labels)
 	n.b.backendCalls.DeletePartialMatch(labels)

@@ -45,6 +45,18 @@ func (p *Primaries) Forget(index string) {
 	p.forgets++
 }
 
+// Keep forgets the indexes that keep says no of: whoever deletes one elsewhere does not call Forget.
+func (p *Primaries) Keep(keep func(index string) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for index := range p.fields {
+		if !keep(index) {
+			delete(p.fields, index)
+			p.forgets++
+		}
+	}
+}
+
 // Of returns the primary field of an index, which it asks the first partition for the first time. The question carries no deadline, but
 // ends with ctx. Who comes while another asks waits for that answer, and asks again if the other one left before it came.
 func (p *Primaries) Of(ctx context.Context, ix *Index, c Caller) (string, error) {

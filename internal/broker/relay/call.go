@@ -258,33 +258,7 @@ func (c *Call) Plain() ([]byte, error) {
 	}
 	in := data.Reader()
 	defer in.Close()
-	z, done, err := grpcmsg.Decompressor(c.encoding, in)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	out := make([]byte, 0, grpcmsg.FreeBytes)
-	for {
-		if len(out) == cap(out) {
-			more := min(grpcmsg.MaxStep, cap(out))
-			// Growing copies: the old and the new stand side by side.
-			if err := c.Need(n + int64(2*len(out)+more)); err != nil {
-				return nil, err
-			}
-			out = append(make([]byte, 0, len(out)+more), out...)
-		}
-		n, err := z.Read(out[len(out):cap(out)])
-		out = out[:len(out)+n]
-		if len(out) > c.decode {
-			return nil, grpcmsg.TooLongInside(c.decode)
-		}
-		if err == io.EOF {
-			return out, nil
-		}
-		if err != nil {
-			return nil, grpcmsg.ErrDamaged
-		}
-	}
+	return grpcmsg.Inflate(c.encoding, in, c.decode, func(bytes int64) error { return c.Need(n + bytes) })
 }
 
 // accepts are the encodings that a node may answer in, as grpc-accept-encoding has them: those that the client takes and weft knows.

@@ -575,7 +575,7 @@ func TestServiceAnswers(t *testing.T) {
 		if r.Head.Encoding != encoding {
 			t.Errorf("the reply is %q", r.Head.Encoding)
 		}
-		plain, err := r.Message(1 << 20)
+		plain, err := r.Message(1<<20, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -599,7 +599,7 @@ func TestServiceAnswers(t *testing.T) {
 	if err := r.End.Err(); err != nil {
 		t.Fatal(err)
 	}
-	plain, err := r.Message(1 << 20)
+	plain, err := r.Message(1<<20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

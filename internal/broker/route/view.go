@@ -143,6 +143,9 @@ func (v *View) Counts() Counts { return v.counts }
 // Serving says whether any ready node is healthy, which is what the broker's own health tells ("Topology and health").
 func (v *View) Serving() bool { return v.counts.Healthy > 0 }
 
+// SameIndexes says whether nodes tell of the same indexes as in another view. It may say no where they do.
+func (v *View) SameIndexes(o *View) bool { return v.tables == o.tables }
+
 // Known returns the name of an index as the view has it, which may be kept and used as a label. false: no node told of it.
 func (v *View) Known(index string) (string, bool) {
 	number, ok := v.byIndex[index]

@@ -20,14 +20,19 @@ type admin struct {
 	b *Broker
 }
 
-// infoTimeout is how long GetTopology waits for one node, infoBytes bounds what it takes of it, and infosAtOnce how many are asked at once.
+// infoTimeout is how long GetTopology waits for one node, infoBytes bounds what it takes of it, and infosAtOnce how many are asked at once by one
+// call. A call may ask each node about each of its indexes, so only topologiesAtOnce run at once.
 const (
-	infoTimeout = 3 * time.Second
-	infoBytes   = 64 << 20
-	infosAtOnce = 64
+	infoTimeout      = 3 * time.Second
+	infoBytes        = 64 << 20
+	infosAtOnce      = 64
+	topologiesAtOnce = 4
 )
 
-var errShutdown = status.Error(codes.Unavailable, "Summa broker is shutting down")
+var (
+	errShutdown = status.Error(codes.Unavailable, "Summa broker is shutting down")
+	errAdmin    = status.Error(codes.ResourceExhausted, "too many calls are under way; retry later")
+)
 
 // enter counts a call in.
 func (a *admin) enter() (leave func(), err error) {
@@ -45,6 +50,14 @@ func (a *admin) GetTopology(ctx context.Context, req *brokerpb.GetTopologyReques
 		return nil, err
 	}
 	defer leave()
+	place, err := a.b.topology.Enter(ctx, 1)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+		return nil, errAdmin
+	}
+	defer place.Release()
 	p, now := a.b.picture.Load(), time.Now()
 	out := &brokerpb.GetTopologyResponse{}
 	var ask sync.WaitGroup

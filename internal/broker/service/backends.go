@@ -65,9 +65,6 @@ func (k *backend) retire() {
 	}
 }
 
-// lingering is how long calls go on at an address that discovery does not know any more: a pod that ends finishes what it has begun.
-const lingering = time.Minute
-
 // backends are the connections to all addresses of the fleet.
 type backends struct {
 	b *Broker
@@ -125,15 +122,13 @@ func (s *backends) keep(nodes []*route.Node) map[string]*backend {
 	return out
 }
 
-// endLocked closes a backend once nobody uses it.
+// endLocked closes a backend once nobody uses it: calls go on at an address that discovery does not know any more, as long as they take. A pod
+// may lose its label while it merges for hours, and one that is gone is found out by the connection.
 func (s *backends) endLocked(k *backend) {
 	k.retire()
 	s.ending.Go(func() {
-		t := time.NewTimer(lingering)
-		defer t.Stop()
 		select {
 		case <-k.idle:
-		case <-t.C:
 		case <-s.closing:
 		}
 		k.node.Close()
@@ -147,6 +142,7 @@ func (s *backends) forget(k *backend) {
 	defer s.mu.Unlock()
 	for _, other := range s.by {
 		if other.id == k.id {
+			k.calls.Retire()
 			return
 		}
 	}
@@ -168,8 +164,8 @@ func (s *backends) close() {
 	s.ending.Wait()
 }
 
-// listBytes bounds the reply to ListIndexes.
-const listBytes = 64 << 20
+// listBytes bounds the reply to ListIndexes: package fleet takes 100,000 names of 255 bytes at most.
+const listBytes = 26 << 20
 
 // list is how the fleet asks a node for its indexes.
 func (b *Broker) list(ctx context.Context, n fleet.Node) ([]string, error) {

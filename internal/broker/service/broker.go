@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,9 @@ type Broker struct {
 	metrics *obs.SummaBroker
 	memory  *admit.Gate
 	global  *admit.Gate // nil: searches are not bounded in all
+
+	inflating chan struct{} // replies that are decompressed at once
+	topology  *admit.Gate   // calls of GetTopology
 
 	backends  backends
 	picture   atomic.Pointer[picture]
@@ -61,7 +65,9 @@ func New(cfg Config) (*Broker, error) {
 	cfg = cfg.withDefaults()
 	b := &Broker{
 		cfg: cfg, metrics: cfg.Metrics.SummaBroker(), ended: make(chan struct{}),
-		memory: admit.New("broker_memory", cfg.RequestBytes, 1024, cfg.Limits.Wait),
+		memory:    admit.New("broker_memory", cfg.RequestBytes, 1024, cfg.Limits.Wait),
+		inflating: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
+		topology:  admit.New("broker_topology", topologiesAtOnce, 64, cfg.Limits.Wait),
 	}
 	front.WatchGate(cfg.Metrics, "broker_bytes", b.memory)
 	if cfg.Searches > 0 {
@@ -209,12 +215,17 @@ func (b *Broker) charge(ctx context.Context, have, more int64) (given int64, rel
 func (b *Broker) published(v *route.View) {
 	old := b.picture.Load()
 	b.picture.Store(&picture{View: v, backends: b.backends.keep(v.Nodes())})
-	if gone := len(v.Indexes()) < len(old.Indexes()); gone {
-		b.metrics.ForgetIndexes(func(index string) bool {
-			_, ok := v.Known(index)
-			return ok
-		})
+	if v.SameIndexes(old.View) {
+		return
 	}
+	// A call that was routed by an older view may count once more for an index that is gone: there are as many of these as calls under way, and
+	// they go with the next change.
+	known := func(index string) bool {
+		_, ok := v.Known(index)
+		return ok
+	}
+	b.metrics.ForgetIndexes(known)
+	b.primaries.Keep(known)
 }
 
 func (b *Broker) counts() obs.FleetCounts {

@@ -599,6 +599,73 @@ func TestCreatedAndDeletedIndexesShowAtOnce(t *testing.T) {
 	}
 }
 
+// TestMergedRepliesAreChargedForWhatIsInThem has a partition answer with little on the wire and much in it, and looks at what is charged while the
+// other one is waited for. A reply that is longer inside than it may be is refused.
+func TestMergedRepliesAreChargedForWhatIsInThem(t *testing.T) {
+	all := []*fake{{id: "a", shard: "0", indexes: []string{"parts"}}, {id: "b", shard: "1", indexes: []string{"parts"}}}
+	const size = 4 << 20
+	long := encoded(t, &summapb.GetTextStatsResponse{Stats: &summapb.TextStats{Fields: []*summapb.TextFieldStats{{Field: strings.Repeat("x", size)}}}})
+	var compression string
+	release := make(chan struct{})
+	nodes(t, func(a *asked) ([]byte, error) {
+		if a.node == "b" {
+			select {
+			case <-release:
+			case <-a.ctx.Done():
+			}
+			return nil, nil
+		}
+		return long, grpc.SetSendCompressor(a.ctx, compression)
+	}, all...)
+	for _, most := range []int{64 << 20, size} {
+		cfg := service.Config{Source: source(all), Placement: placement(t, "single", "parts=0,1")}
+		cfg.Limits.BackendDecode = most
+		s := start(t, cfg, 2)
+		held := func() float64 {
+			var n float64
+			if _, err := fmt.Sscan(s.metric(t, "weft_admitted_broker_bytes"), &n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		for _, compression = range []string{"gzip", "zstd"} {
+			ended := make(chan error, 1)
+			go func() {
+				_, err := s.call(t.Context(), "GetTextStats", [][]byte{encoded(t, &summapb.GetTextStatsRequest{IndexName: "parts"})})
+				ended <- err
+			}()
+			if most > size {
+				soon(t, "what is in the reply is charged", func() bool { return held() >= size })
+				release <- struct{}{}
+				if err := <-ended; err != nil {
+					t.Errorf("%s: %v", compression, err)
+				}
+			} else if err := <-ended; status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "exceeded while decompressing") {
+				t.Errorf("%s, longer than it may be: %v", compression, err)
+			}
+			soon(t, "all memory is given back", func() bool { return held() == 0 })
+		}
+	}
+}
+
+// TestNothingIsCountedOfIndexesThatAreGone has an index go while another one comes, so that there are as many as before.
+func TestNothingIsCountedOfIndexesThatAreGone(t *testing.T) {
+	n := &fake{id: "n", shard: "0", indexes: []string{"x0"}}
+	nodes(t, func(*asked) ([]byte, error) { return nil, nil }, n)
+	s := start(t, service.Config{Source: source([]*fake{n}), Placement: placement(t, "single"), PollInterval: 5 * time.Millisecond}, 1)
+	for i := range 5 {
+		line := fmt.Sprintf(`summa_broker_search_requests_total{index="x%d",status="ok"}`, i)
+		if _, err := s.call(t.Context(), "Search", searchOf(t, fmt.Sprint("x", i))); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.metric(t, line); got != "1" {
+			t.Fatalf("%q searches", got)
+		}
+		n.tell(fmt.Sprint("x", i+1))
+		soon(t, "the index that is gone is forgotten", func() bool { return s.metric(t, line) == "" })
+	}
+}
+
 // TestHeadersOfACheckedReplyPass has a search whose reply the broker looks at before it passes it on, with an answer that is good and one that
 // is not what was asked for, and a refusal.
 func TestHeadersOfACheckedReplyPass(t *testing.T) {

@@ -29,6 +29,10 @@ type Config struct {
 	Partial   bool          // reads of partitioned indexes are answered by what is left
 	Straggler time.Duration // with Partial: how long others have once one partition has answered; 0: as long as the call
 
+	// Transfer bounds the replies of all nodes to one search that the broker ranks itself, in bytes without compression, and the answer: 64 MiB.
+	// Such a search takes coordinate.MostHeld besides, at most.
+	Transfer int
+
 	PollInterval, ProbeInterval, Grace, ListTimeout time.Duration // as in fleet.Options
 
 	Limits       relay.Limits
@@ -48,6 +52,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.RequestBytes <= 0 {
 		c.RequestBytes = 1 << 30
+	}
+	if c.Transfer <= 0 {
+		c.Transfer = 64 << 20
 	}
 	c.Limits = c.Limits.WithDefaults()
 	return c

@@ -117,7 +117,7 @@ func (g *gathering) ask(ctx context.Context, part int, method string, req []byte
 	reply, err = k.node.Do(ctx, &grpcraw.Call{Method: method, Accept: grpcraw.Accepted, Timeout: timeout, Message: framed(req)}, g.most, g.room(ctx))
 	if err == nil {
 		if err = reply.End.Err(); err == nil {
-			out, err = reply.Message(g.most)
+			out, err = g.message(ctx, reply)
 		}
 	}
 	if ctx.Err() != nil && err != nil && status.Code(err) != codes.DeadlineExceeded {
@@ -137,6 +137,20 @@ func (g *gathering) ask(ctx context.Context, part int, method string, req []byte
 		return nil, reply, err
 	}
 	return out, reply, nil
+}
+
+// message is the message of a reply. Decompressing takes memory of its own, so no more are at it at once than the processors do.
+func (g *gathering) message(ctx context.Context, reply *grpcraw.Reply) ([]byte, error) {
+	if reply.Compressed {
+		select {
+		case g.b.inflating <- struct{}{}:
+		case <-ctx.Done():
+			reply.Data.Free()
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+		defer func() { <-g.b.inflating }()
+	}
+	return reply.Message(g.most, g.room(ctx))
 }
 
 // bytesOf is a message of bytes that are encoded already.

@@ -101,14 +101,21 @@ func (b *Broker) readRoute(p *picture, index string, partial bool) (r route.Rout
 		b.metrics.Ambiguous(p.labelOf(index))
 	}
 	if r.Stale {
-		b.metrics.Stale(r.Node.ID)
+		p.stale(r.Node)
 	}
 	for i := range r.Parts {
 		if r.Parts[i].Stale {
-			b.metrics.Stale(r.Parts[i].Node.ID)
+			p.stale(r.Parts[i].Node)
 		}
 	}
 	return r, nil
+}
+
+// stale counts a read of a suspect node.
+func (p *picture) stale(n *route.Node) {
+	if k := p.backends[n.Address]; k != nil {
+		k.calls.Stale()
+	}
 }
 
 // read routes GetDocument, GetIndexInfo and GetTextStats.
@@ -206,6 +213,15 @@ func (b *Broker) search(c *relay.Call) (t relay.Target, err error) {
 		return t, err
 	}
 	set := b.among(p, c.Index(), &r)
+	var shape *partition.Shape
+	if set != nil {
+		if shape, err = shapeOf(c); err != nil {
+			return t, err
+		}
+		if shape.Coordinated() || shape.Method() != "" {
+			set = nil // what is looked at comes from one copy, and whole
+		}
+	}
 	var at []*backend
 	if !r.Partitioned && set == nil {
 		k := p.backends[r.Node.Address]
@@ -231,12 +247,15 @@ func (b *Broker) search(c *relay.Call) (t relay.Target, err error) {
 		release()
 		b.metrics.Searched(label, codeName(err), time.Since(began))
 	}
-	shape, err := shapeOf(c)
-	if err != nil {
-		release()
-		return t, err
+	if shape == nil {
+		if shape, err = shapeOf(c); err != nil {
+			release()
+			return t, err
+		}
 	}
 	switch {
+	case shape.Coordinated():
+		return relay.Target{Serve: b.coordinated(p, r, shape, began), Done: func(_ relay.Outcome, err error) { ended(err) }}, nil
 	case r.Partitioned:
 		return relay.Target{
 			Serve: func(c *relay.Call) error {

@@ -129,6 +129,45 @@ func Decompressor(name string, in io.Reader) (r io.Reader, done func(), err erro
 	return nil, nil, status.Errorf(codes.Unimplemented, "Content is compressed with `%s` which isn't supported", name)
 }
 
+// Inflate decompresses a whole message of at most most bytes. need is asked for what that takes in all before it is taken; once the message is
+// there, its length counts twice. The errors have a status, but those of need.
+func Inflate(name string, in io.Reader, most int, need func(bytes int64) error) ([]byte, error) {
+	z, done, err := Decompressor(name, in)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var parts [][]byte
+	for total, size := 0, min(FreeBytes, most+1); ; size = min(2*size, MaxStep, most+1-total) {
+		if err := need(int64(total + size)); err != nil {
+			return nil, err
+		}
+		part := make([]byte, size)
+		// Not io.ReadFull, which tells a cut message and a short one alike.
+		n, err := 0, error(nil)
+		for n < size && err == nil {
+			var m int
+			m, err = z.Read(part[n:])
+			n += m
+		}
+		if total += n; total > most {
+			return nil, TooLongInside(most)
+		}
+		parts = append(parts, part[:n])
+		switch {
+		case err == io.EOF && len(parts) == 1:
+			return parts[0], nil
+		case err == io.EOF:
+			if err := need(int64(2 * total)); err != nil {
+				return nil, err
+			}
+			return slices.Concat(parts...), nil
+		case err != nil:
+			return nil, ErrDamaged
+		}
+	}
+}
+
 // ErrDamaged is the status of a message that cannot be decompressed.
 var ErrDamaged = status.Error(codes.Internal, "Error decompressing: the message is damaged")
 

@@ -166,29 +166,30 @@ func Encode(m proto.Message) (mem.BufferSlice, error) {
 // Accepted are the compressions that Message undoes.
 const Accepted = grpcmsg.Zstd + "," + grpcmsg.Gzip
 
-// Message is the message of a reply as plain bytes, of at most most; it frees Data.
-func (r *Reply) Message(most int) ([]byte, error) {
+// Message is the message of a reply as plain bytes, of at most most; it frees Data. room, which may be nil, is asked for what that takes beyond
+// FreeWindow before it is taken. The error is a status, an *Error, or of room.
+func (r *Reply) Message(most int, room Room) ([]byte, error) {
 	data := r.Data
 	r.Data = nil
 	defer data.Free()
+	asked := int64(FreeWindow)
+	need := func(bytes int64) error {
+		more := bytes - asked
+		if more <= 0 || room == nil {
+			return nil
+		}
+		asked += more
+		return room(more)
+	}
 	if !r.Compressed {
+		if err := need(int64(data.Len())); err != nil {
+			return nil, err
+		}
 		return data.Materialize(), nil
 	}
 	in := data.Reader()
 	defer in.Close()
-	z, done, err := grpcmsg.Decompressor(r.Head.Encoding, in)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	b, err := io.ReadAll(io.LimitReader(z, int64(most)+1))
-	if err != nil {
-		return nil, grpcmsg.ErrDamaged
-	}
-	if len(b) > most {
-		return nil, TooLongInside(most)
-	}
-	return b, nil
+	return grpcmsg.Inflate(r.Head.Encoding, in, most, need)
 }
 
 // Invoke makes a typed call. A reply of more than most bytes is RESOURCE_EXHAUSTED; a status of the node is the error, as package status
@@ -205,7 +206,7 @@ func (n *Node) Invoke(ctx context.Context, method string, timeout time.Duration,
 	if err := r.End.Err(); err != nil {
 		return err
 	}
-	b, err := r.Message(most)
+	b, err := r.Message(most, nil)
 	if err != nil {
 		return err
 	}
