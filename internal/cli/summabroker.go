@@ -115,6 +115,7 @@ func (f *summaFleet) fleetConfig(log *slog.Logger) (service.Config, error) {
 	cfg := service.Config{
 		Source: source, Placement: placement, BackendSearches: f.BackendMaxSearches,
 		Adaptive: f.AdaptiveReads, Partial: f.PartialPartitionReads, Straggler: time.Duration(f.PartitionStragglerMS) * time.Millisecond,
+		Transfer:     f.CoordinatorMaxTransferMB * mib,
 		PollInterval: seconds(f.IndexPollIntervalSecs), ProbeInterval: seconds(f.ProbeIntervalSecs),
 		Grace: seconds(f.BackendUnreachableGraceSecs), ListTimeout: seconds(f.ListTimeoutSecs),
 		Limits: relay.Limits{
