@@ -36,6 +36,9 @@ type Stream struct {
 	errors    []byte // of the reply
 }
 
+// Held is what the run that is gathered takes, in bytes.
+func (s *Stream) Held() int { return cap(s.batch) }
+
 // Add takes the next IndexDocumentRequest. The Stream keeps nothing of msg.
 func (s *Stream) Add(ctx context.Context, msg []byte) error {
 	index, size := "", 0

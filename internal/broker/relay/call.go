@@ -107,19 +107,38 @@ func (c *Call) Need(bytes int64) error {
 	if more <= 0 || c.s.cfg.Charge == nil {
 		return nil
 	}
-	if !c.ahead {
+	if c.ahead {
+		c.charge(more)
+		return nil
+	}
+	for tries := 1; ; tries++ {
 		given, release, err := c.s.cfg.Charge(c.ctx, c.charged, more)
-		if err == nil {
-			c.charged += given
+		switch {
+		case err == nil:
 			c.give = append(c.give, release)
+			c.charge(given)
 			return nil
-		}
-		if c.charged == 0 || c.ctx.Err() != nil || !c.goAhead() {
+		case c.ctx.Err() != nil:
+			return err
+		case tries < mostYields && (c.s.streams.yield() || c.s.arriving.yield()):
+			continue // what a silent call had is given back when its handler returns
+		case c.charged == 0 || !c.goAhead():
 			return err
 		}
+		c.charge(more)
+		return nil
 	}
-	c.charged += more
-	return nil
+}
+
+// mostYields is how many silent calls are ended at most for one that needs memory.
+const mostYields = 4
+
+// charge notes what is charged.
+func (c *Call) charge(bytes int64) {
+	c.charged += bytes
+	if c.place != nil {
+		c.place.holds.Store(c.charged)
+	}
 }
 
 // goAhead waits until the call may go on without room.

@@ -15,7 +15,7 @@ var errSilent = status.Error(codes.ResourceExhausted, "no message came for long 
 
 // places are those of calls that wait for their clients: streams, and calls whose message has not come. A client may be silent for as long as
 // it likes while there are places; where there are none, the call that has been silent the longest gives its own up, so that silent clients
-// keep nobody out for good.
+// keep nobody out for good; nor does what they hold of the memory.
 type places struct {
 	most    int
 	silence time.Duration // for which a call keeps its place in any case
@@ -32,6 +32,7 @@ type place struct {
 
 	since atomic.Int64 // when the wait for the message began, since the base; below 0: it does not wait
 	came  atomic.Int64 // bytes of the message that have come
+	holds atomic.Int64 // bytes that are charged for the call
 }
 
 // worthOfTime is how many bytes of a message are worth a second: who sends so fast is not silent, however long the message is.
@@ -46,7 +47,7 @@ func (p *places) enter(end context.CancelCauseFunc) (*place, error) {
 	one := &place{of: p, end: end}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.held) >= p.most && !p.vacate() {
+	if len(p.held) >= p.most && !p.vacate(0) {
 		return nil, errCalls
 	}
 	one.waits()
@@ -54,14 +55,22 @@ func (p *places) enter(end context.CancelCauseFunc) (*place, error) {
 	return one, nil
 }
 
-// vacate ends the call that has been silent the longest; false: none has been for long. Called with the lock held.
-func (p *places) vacate() bool {
+// yield is vacate for who needs memory: it ends a call that holds some.
+func (p *places) yield() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.vacate(1)
+}
+
+// vacate ends the call that has been silent the longest, of those that hold so many bytes; false: none has been for long. Called with the lock
+// held.
+func (p *places) vacate(holding int64) bool {
 	var longest *place
 	most := p.silence
 	now := int64(time.Since(p.base))
 	for one := range p.held {
 		since := one.since.Load()
-		if since < 0 {
+		if since < 0 || one.holds.Load() < holding {
 			continue
 		}
 		silent := time.Duration(now-since) - time.Duration(one.came.Load())*time.Second/worthOfTime

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	summapb "github.com/weft-search/weft/api/summa"
+	"github.com/weft-search/weft/internal/admit"
 	"github.com/weft-search/weft/internal/wire/grpcmsg"
 	"github.com/weft-search/weft/internal/wire/grpcraw"
 )
@@ -173,4 +174,54 @@ func TestSilentStreamsLeaveTheirConnectionUsable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestSilentStreamsGiveTheirMemoryUp has streams hold all the memory and then say nothing. A call that needs some gets it once one of them has been
+// silent for long.
+func TestSilentStreamsGiveTheirMemoryUp(t *testing.T) {
+	at := node(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		answer(w, "", nil)
+	})
+	gate := admit.New("test", 4<<20, 100, 20*time.Millisecond)
+	holding := make(chan struct{}, 4)
+	b := serving(t, at, grpcraw.Options{}, func(c *Config) {
+		c.Limits.Silence = 300 * time.Millisecond
+		c.Charge = func(ctx context.Context, _, more int64) (int64, func(), error) {
+			place, err := gate.Enter(ctx, more)
+			if err != nil {
+				return 0, nil, status.Error(codes.ResourceExhausted, "no memory")
+			}
+			return more, place.Release, nil
+		}
+		c.Stream = func(c *Call) error {
+			if err := c.Need(1<<20 + grpcmsg.FreeBytes); err != nil {
+				return err
+			}
+			holding <- struct{}{}
+			return c.Next()
+		}
+	})
+	silent := quiet(t, connect(t, b.addr), documents, 4)
+	for range silent {
+		<-holding
+	}
+	client := dial(t, b.addr)
+	soon(t, "a call finds memory", func() bool {
+		_, _, err := ask(t, client, &grpcraw.Call{Message: framed(false, named("x", padded(512<<10)))})
+		return err == nil
+	})
+	ended := 0
+	for _, st := range silent {
+		if err := st.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if err := st.RecvMsg(&summapb.IndexDocumentsResponse{}); status.Code(err) == codes.ResourceExhausted {
+			ended++
+		}
+	}
+	if ended == 0 || ended == len(silent) {
+		t.Errorf("%d streams were ended", ended)
+	}
+	soon(t, "all memory is given back", func() bool { return gate.Used() == 0 })
 }

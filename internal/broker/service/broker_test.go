@@ -648,6 +648,35 @@ func TestMergedRepliesAreChargedForWhatIsInThem(t *testing.T) {
 	}
 }
 
+// TestRunsOfAStreamAreCharged has documents gathered that are each too small to be charged.
+func TestRunsOfAStreamAreCharged(t *testing.T) {
+	n := &fake{id: "n", shard: "0", indexes: []string{"x"}}
+	nodes(t, func(*asked) ([]byte, error) { return nil, nil }, n)
+	s := start(t, service.Config{Source: source([]*fake{n}), Placement: placement(t, "single")}, 1)
+	st, err := s.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, method("IndexDocuments"), grpc.ForceCodecV2(raw{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := func() (n float64) {
+		if _, err := fmt.Sscan(s.metric(t, "weft_admitted_broker_bytes"), &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	doc := encoded(t, &summapb.IndexDocumentRequest{IndexName: "x", Fields: []*summapb.FieldEntry{text("body", strings.Repeat("x", 8<<10))}})
+	for range 400 {
+		if err := st.SendMsg(&doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	soon(t, "what is gathered is charged", func() bool { return held() >= 400*8<<10 })
+	var reply []byte
+	if err := errors.Join(st.CloseSend(), st.RecvMsg(&reply)); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "all memory is given back", func() bool { return held() == 0 })
+}
+
 // TestNothingIsCountedOfIndexesThatAreGone has an index go while another one comes, so that there are as many as before.
 func TestNothingIsCountedOfIndexesThatAreGone(t *testing.T) {
 	n := &fake{id: "n", shard: "0", indexes: []string{"x0"}}

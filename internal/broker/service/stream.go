@@ -30,6 +30,10 @@ func (b *Broker) stream(c *relay.Call) error {
 		if err != nil {
 			return err
 		}
+		// The run grows by what is in the message, and a buffer that grows stands beside the old one.
+		if err := c.Need(int64(c.Size()+len(msg)) + 2*int64(s.Held()) + 2*int64(len(msg))); err != nil {
+			return err
+		}
 		if err := s.Add(c.Context(), msg); err != nil {
 			return err
 		}
