@@ -2,6 +2,7 @@ package shardmap
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -15,10 +16,66 @@ func (m *Map) change(fn func(next *Map)) (*Map, error) {
 	next := m.Clone()
 	next.Epoch++
 	fn(next)
+	next.forget()
 	if err := next.Validate(); err != nil {
 		return nil, err
 	}
 	return next, nil
+}
+
+// forget takes members out of Nodes that have left, or whose group holds no documents.
+func (m *Map) forget() {
+	in := map[string]bool{}
+	for _, g := range m.Groups[:min(m.holding(), len(m.Groups))] {
+		for _, addr := range g.Members {
+			in[addr] = true
+		}
+	}
+	maps.DeleteFunc(m.Nodes, func(addr, _ string) bool { return !in[addr] })
+	if len(m.Nodes) == 0 {
+		m.Nodes = nil
+	}
+}
+
+// Regroup gives the map other groups. A member that is new in a group that held documents before holds none yet.
+func (m *Map) Regroup(groups []Group) (*Map, error) {
+	return m.change(func(next *Map) {
+		was := map[string]bool{}
+		for _, g := range m.Groups {
+			for _, addr := range g.Members {
+				was[addr] = true
+			}
+		}
+		next.Groups = groups
+		for _, g := range groups[:min(len(groups), len(m.Groups))] {
+			for _, addr := range g.Members {
+				if !was[addr] {
+					next.name(addr, NoNode)
+				}
+			}
+		}
+	})
+}
+
+// WithNodes says of members in which data folder they hold the documents of their group; empty: that is not known. Members that hold none, or
+// have left, are passed over.
+func (m *Map) WithNodes(nodes map[string]string) (*Map, error) {
+	return m.change(func(next *Map) {
+		for addr, node := range nodes {
+			next.name(addr, node)
+		}
+	})
+}
+
+func (m *Map) name(addr, node string) {
+	if node == "" {
+		delete(m.Nodes, addr)
+		return
+	}
+	if m.Nodes == nil {
+		m.Nodes = map[string]string{}
+	}
+	m.Nodes[addr] = node
 }
 
 func refused(format string, args ...any) error {
@@ -45,12 +102,16 @@ func (m *Map) RemoveGroup() (*Map, error) {
 	return m.change(func(next *Map) { next.Groups = next.Groups[:last] })
 }
 
-// AddMember adds a member to a group, behind the others. Whoever adds it sees to it that it gets the group's documents.
+// AddMember adds a member to a group, behind the others. Whoever adds it sees to it that it gets the group's documents, which it does not hold yet
+// (NoNode).
 func (m *Map) AddMember(group int, addr string) (*Map, error) {
 	if group < 0 || group >= len(m.Groups) {
 		return nil, refused("there is no group %d; there are %d", group, len(m.Groups))
 	}
-	return m.change(func(next *Map) { next.Groups[group].Members = append(next.Groups[group].Members, addr) })
+	return m.change(func(next *Map) {
+		next.Groups[group].Members = append(next.Groups[group].Members, addr)
+		next.name(addr, NoNode)
+	})
 }
 
 // RemoveMember removes a member from its group. The last member of a group stays.

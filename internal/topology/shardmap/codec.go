@@ -8,17 +8,19 @@ import (
 	"github.com/weft-search/weft/internal/topology/placement"
 )
 
-// FormatVersion is the version of maps that this code writes and the newest that it reads.
+// FormatVersion is the newest version of maps that this code reads and writes. A map that has no nodes is written as version 1.
 //
 //	1  first
-const FormatVersion = 1
+//	2  with nodes
+const FormatVersion = 2
 
 // The encoded map, one JSON object:
 //
 //	{"format":1,"epoch":7,"rule":"ring","vnodes":128,"groups":[{"members":["a:1","a:2"]},{"members":["b:1"]}],"placed":1,
 //	 "move":{"to":2,"phase":"copying","job":"j1"}}
 //
-// where move is null outside a move, its phase is "preparing", "copying", "switching" or "cleaning", and vnodes is 0 for rules without. A map that a Source keeps has "stored":true at the end.
+// where move is null outside a move, its phase is "preparing", "copying", "switching" or "cleaning", and vnodes is 0 for rules without. A map that a Source keeps has "stored":true at the end,
+// and one that knows data folders, of format 2, "nodes":{"a:1":"01890a5d-ac96-774b-bcce-b302099a8057","a:2":"-"} behind that, by address.
 type encoded struct {
 	Format int            `json:"format"`
 	Epoch  uint64         `json:"epoch"`
@@ -28,6 +30,8 @@ type encoded struct {
 	Placed int            `json:"placed"`
 	Move   *encodedMove   `json:"move"`
 	Stored bool           `json:"stored,omitzero"`
+
+	Nodes map[string]string `json:"nodes,omitempty"`
 }
 
 type encodedGroup struct {
@@ -47,9 +51,12 @@ func (m *Map) Encode() ([]byte, error) {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	e := encoded{
-		Format: FormatVersion, Epoch: m.Epoch, Rule: m.Rule, VNodes: m.spec(len(m.Groups)).Normal().VNodes,
+		Format: 1, Epoch: m.Epoch, Rule: m.Rule, VNodes: m.spec(len(m.Groups)).Normal().VNodes,
 		Groups: make([]encodedGroup, len(m.Groups)), Placed: m.Placed, Move: (*encodedMove)(m.Move),
-		Stored: m.Stored,
+		Stored: m.Stored, Nodes: m.Nodes,
+	}
+	if len(m.Nodes) > 0 {
+		e.Format = 2
 	}
 	for i, g := range m.Groups {
 		e.Groups[i] = encodedGroup(g)
@@ -86,9 +93,15 @@ func Decode(b []byte) (*Map, error) {
 	if err := json.Unmarshal(b, &e, json.RejectUnknownMembers(true)); err != nil {
 		return nil, fmt.Errorf("decode: %w: %w", ErrInvalid, err)
 	}
+	if f.Format < 2 && e.Nodes != nil {
+		return nil, fmt.Errorf("decode: %w", invalid("format 1 has no nodes"))
+	}
 	m := &Map{Epoch: e.Epoch, Rule: e.Rule, VNodes: e.VNodes, Groups: make([]Group, len(e.Groups)), Placed: e.Placed, Move: (*Move)(e.Move), Stored: e.Stored}
 	for i, g := range e.Groups {
 		m.Groups[i] = Group(g)
+	}
+	if len(e.Nodes) > 0 {
+		m.Nodes = e.Nodes
 	}
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("decode: %w", err)

@@ -29,6 +29,7 @@ package shardmap
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -42,6 +43,7 @@ const (
 	MaxMembers = 64      // of a group
 	MaxAddr    = 160     // bytes of an address; it has to fit into the name of a file, with its punctuation escaped
 	MaxJob     = 128     // bytes of the id of a job
+	MaxNode    = 64      // bytes of the name of a data folder
 	MaxBytes   = 1 << 20 // of an encoded map
 	MaxEpoch   = 1<<53 - 1
 )
@@ -74,7 +76,14 @@ type Map struct {
 	Move   *Move // nil: none is under way
 	// Stored says that a Source keeps the map. Who has it from the members alone may go by it, and may not change it.
 	Stored bool
+	// Nodes says, by address, in which data folder a member holds the documents of its group: the UUID that stands in the folder, 1 to MaxNode
+	// bytes, or NoNode. Of members that are not in it that is not known. Only members of groups that may hold documents are.
+	Nodes map[string]string
 }
+
+// NoNode stands in Map.Nodes for a member that holds the documents of its group in no folder yet: it is new in the group, or what is in its
+// folder is an older state.
+const NoNode = "-"
 
 // Group is the members that hold the same documents, in order of preference. The first is the primary.
 type Group struct {
@@ -121,6 +130,7 @@ func (m *Map) Clone() *Map {
 		move := *m.Move
 		c.Move = &move
 	}
+	c.Nodes = maps.Clone(m.Nodes)
 	return &c
 }
 
@@ -153,6 +163,17 @@ func (m *Map) Validate() error {
 			where[addr] = i
 		}
 	}
+	for addr, node := range m.Nodes {
+		g, ok := where[addr]
+		switch {
+		case !ok:
+			return invalid("a data folder of %s, which stands in no group", addr)
+		case !plain(node, MaxNode):
+			return invalid("the data folder of %s is 1 to %d bytes of printable text, not %q", addr, MaxNode, node)
+		case g >= m.holding():
+			return invalid("a data folder of %s, whose group %d holds no documents", addr, g)
+		}
+	}
 	if m.Placed < 1 || m.Placed > len(m.Groups) {
 		return invalid("documents are placed over %d groups of %d", m.Placed, len(m.Groups))
 	}
@@ -169,6 +190,14 @@ func (m *Map) Validate() error {
 		}
 	}
 	return nil
+}
+
+// holding is how many groups, from the first, may hold documents.
+func (m *Map) holding() int {
+	if m.Move != nil {
+		return max(m.Placed, m.Move.To)
+	}
+	return m.Placed
 }
 
 // checkAddr refuses what cannot be an address, or could not be written in a list of addresses on a command line.

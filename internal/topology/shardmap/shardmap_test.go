@@ -127,12 +127,15 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestGolden pins format 1: these bytes are read for ever, and written until there is a format 2.
+// TestGolden pins formats 1 and 2: these bytes are read for ever, and written until there is another format for what they say.
 func TestGolden(t *testing.T) {
 	for name, m := range map[string]*Map{
 		"map_v1.json":           sample(),
 		"map_v1_preparing.json": with(func(m *Map) { m.Move.Phase = Preparing }),
 		"map_v1_switching.json": with(func(m *Map) { m.Move.Phase, m.Stored = Switching, true }),
+		"map_v2.json": with(func(m *Map) {
+			m.Stored, m.Nodes = true, map[string]string{"grpc://10.0.0.1:7702": "01890a5d-ac96-774b-bcce-b302099a8057", "10.0.0.2:7701": NoNode}
+		}),
 	} {
 		t.Run(name, func(t *testing.T) { golden(t, filepath.Join("testdata", name), m) })
 	}
@@ -192,7 +195,10 @@ func TestDecode(t *testing.T) {
 		{"another case", `"epoch"`, `"Epoch"`, ErrInvalid},
 		{"format 0", `"format":1`, `"format":0`, ErrInvalid},
 		{"no format", `"format":1,`, ``, ErrInvalid},
-		{"format 2", `"format":1`, `"format":2,"what":["we","do"],"not":"know"`, ErrNewerFormat},
+		{"format 3", `"format":1`, `"format":3,"what":["we","do"],"not":"know"`, ErrNewerFormat},
+		{"nodes in format 1", `"move":null`, `"move":null,"nodes":{"a:1":"u"}`, ErrInvalid},
+		{"nodes of nobody", `"format":1,`, `"format":2,"nodes":{"b:1":"u"},`, ErrInvalid},
+		{"nodes without a name", `"format":1,`, `"format":2,"nodes":{"a:1":""},`, ErrInvalid},
 		{"text for a number", `"placed":1`, `"placed":"1"`, ErrInvalid},
 		{"a fraction", `"placed":1`, `"placed":1.5`, ErrInvalid},
 		{"negative epoch", `"epoch":1`, `"epoch":-1`, ErrInvalid},
@@ -279,6 +285,9 @@ func TestChanges(t *testing.T) {
 	apart := with(func(m *Map) { m.Move.Phase, m.Move.To = Switching, 1 })
 	cleaning := with(func(m *Map) { m.Move.Phase = Cleaning })
 	full := with(func(m *Map) { m.Move, m.Placed = nil, 3 })
+	named := with(func(m *Map) {
+		m.Move, m.Nodes = nil, map[string]string{"grpc://10.0.0.1:7702": "u", "b.example:7701": "w"}
+	})
 	last := with(func(m *Map) { m.Epoch = MaxEpoch })
 	for _, c := range []struct {
 		name string
@@ -304,6 +313,28 @@ func TestChanges(t *testing.T) {
 		{"remove a group that is cleaned", (*Map).RemoveGroup, cleaning, nil, ErrRefused},
 		{"add a member", func(m *Map) (*Map, error) { return m.AddMember(1, "x:1") }, idle, func(m *Map) {
 			m.Groups[1].Members = append(m.Groups[1].Members, "x:1")
+			m.Nodes = map[string]string{"x:1": NoNode}
+		}, nil},
+		{"add a member to a group without documents", func(m *Map) (*Map, error) { return m.AddMember(2, "x:1") }, idle, func(m *Map) {
+			m.Groups[2].Members = append(m.Groups[2].Members, "x:1")
+		}, nil},
+		{"name data folders", func(m *Map) (*Map, error) {
+			return m.WithNodes(map[string]string{"10.0.0.2:7701": "v", "b.example:7701": "", "[::1]:7701": "of a group without documents", "x:1": "of nobody"})
+		}, named, func(m *Map) {
+			m.Nodes = map[string]string{"grpc://10.0.0.1:7702": "u", "10.0.0.2:7701": "v"}
+		}, nil},
+		{"remove a member whose folder is known", func(m *Map) (*Map, error) { return m.RemoveMember("grpc://10.0.0.1:7702") }, named, func(m *Map) {
+			m.Groups[0].Members = []string{"10.0.0.2:7701"}
+			delete(m.Nodes, "grpc://10.0.0.1:7702")
+		}, nil},
+		{"a folder with too long a name", func(m *Map) (*Map, error) {
+			return m.WithNodes(map[string]string{"10.0.0.2:7701": strings.Repeat("u", MaxNode+1)})
+		}, idle, nil, ErrInvalid},
+		{"other groups", func(m *Map) (*Map, error) {
+			return m.Regroup([]Group{{[]string{"x:1", "10.0.0.2:7701"}}, {[]string{"b.example:7701"}}, {[]string{"[::1]:7701"}}, {[]string{"y:1"}}})
+		}, named, func(m *Map) {
+			m.Groups = []Group{{[]string{"x:1", "10.0.0.2:7701"}}, {[]string{"b.example:7701"}}, {[]string{"[::1]:7701"}}, {[]string{"y:1"}}}
+			m.Nodes = map[string]string{"x:1": NoNode, "b.example:7701": "w"}
 		}, nil},
 		{"add a member to no group", func(m *Map) (*Map, error) { return m.AddMember(3, "x:1") }, idle, nil, ErrRefused},
 		{"add a member to group -1", func(m *Map) (*Map, error) { return m.AddMember(-1, "x:1") }, idle, nil, ErrRefused},
@@ -377,14 +408,17 @@ func TestChanges(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, m := range []*Map{sample(), with(func(m *Map) { m.Move = nil; m.Rule, m.VNodes = placement.Modulo, 0 })} {
+	for _, m := range []*Map{
+		sample(), with(func(m *Map) { m.Move = nil; m.Rule, m.VNodes = placement.Modulo, 0 }),
+		with(func(m *Map) { m.Nodes = map[string]string{"10.0.0.2:7701": NoNode} }),
+	} {
 		b, err := m.Encode()
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b)
 	}
-	f.Add([]byte(`{"format":2}`))
+	f.Add([]byte(`{"format":3}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := Decode(b)
 		if err != nil {
