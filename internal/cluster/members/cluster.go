@@ -167,7 +167,8 @@ func (c *Cluster) run() {
 			c.report(err)
 		}
 		if c.State() != nil {
-			c.remind(c.ctx)
+			all := c.remind(c.ctx)
+			c.tell(c.ctx, all)
 		}
 		c.retire(time.Now())
 		select {
@@ -336,7 +337,7 @@ func (c *Cluster) load(ctx context.Context) (*shardmap.Map, shardmap.Version, er
 }
 
 // askLocked asks the members for the map that they keep. The highest epoch counts; of two maps with one epoch that of the earlier
-// group. Where nobody keeps one, one member of every group has to say so: those that are not there may have one.
+// group, which gets another epoch then. Where nobody keeps one, one member of every group has to say so: those that are not there may have one.
 func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 	var groups []shardmap.Group
 	if s := c.State(); s != nil {
@@ -372,6 +373,8 @@ func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 		return nil, err
 	}
 	var best *shardmap.Map
+	var bytesOf []byte // of best
+	clash := false     // some keep another one with its epoch
 	silent := []string{}
 	for i := range answers {
 		heard := false
@@ -385,18 +388,25 @@ func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 			default:
 				heard = true
 				if a.reply.Epoch == 0 || best != nil && a.reply.Epoch <= best.Epoch {
+					clash = clash || best != nil && a.reply.Epoch == best.Epoch && !bytes.Equal(a.reply.Map, bytesOf)
 					continue
 				}
 				m, err := shardmap.Decode(a.reply.Map)
 				if err != nil {
 					return nil, fmt.Errorf("read the shard map that %s keeps: %w", addr, err)
 				}
-				best = m
+				best, bytesOf, clash = m, a.reply.Map, false
 			}
 		}
 		if !heard {
 			silent = append(silent, groups[i].Members...)
 		}
+	}
+	if clash && c.o.Source == nil && !best.Stored && best.Epoch < shardmap.MaxEpoch {
+		// Two coordinators changed it at once and neither reached all: members would refuse each other's for good. The one that counts is made
+		// the next.
+		best = best.Clone()
+		best.Epoch++
 	}
 	if s := c.State(); s != nil {
 		if best == nil || best.Epoch < s.Epoch() {
@@ -410,6 +420,7 @@ func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 		}
 		first := *c.o.Initial
 		first.Epoch, first.Stored = max(first.Epoch, 1), c.o.Source != nil
+		first.Nodes = c.named(first.Groups)
 		return &first, nil
 	}
 	c.knew(best)
@@ -446,13 +457,11 @@ func regroup(kept, want *shardmap.Map) (*shardmap.Map, error) {
 	if err := sameShares(kept, want, need); err != nil {
 		return nil, err
 	}
-	next := *kept
-	next.Epoch++
-	next.Groups = want.Groups
-	if err := next.Validate(); err != nil {
+	next, err := kept.Regroup(want.Groups)
+	if err != nil {
 		return nil, fmt.Errorf("the documents are placed over %d groups, and the shards that were given do not fit: %w", kept.Placed, err)
 	}
-	return &next, nil
+	return next, nil
 }
 
 // sameShares refuses groups that would give members the documents of others: the first so many groups hold documents, and each has to have one
@@ -603,21 +612,25 @@ func IsStale(err error) bool {
 	return ok && p.Code == api.StaleMap
 }
 
-// remind gives the map in force to members that were not reached when it came, or were replaced since.
-func (c *Cluster) remind(ctx context.Context) {
+// remind gives the map in force to members that were not reached when it came, or were replaced since. all says that every member has answered.
+func (c *Cluster) remind(ctx context.Context) (all bool) {
 	s := c.State()
 	b, err := s.Map.Encode()
 	if err != nil {
 		c.report(err)
-		return
+		return false
 	}
+	var silent atomic.Bool
 	var g errgroup.Group
 	for _, group := range s.Groups {
 		for _, m := range group.Members {
 			g.Go(func() error {
 				r, err := c.placed(ctx, m)
 				switch {
+				case unsupported(err):
+					return nil
 				case err != nil:
+					silent.Store(true)
 					return nil // it is asked again
 				case r.Epoch > s.Epoch():
 					c.look()
@@ -633,6 +646,7 @@ func (c *Cluster) remind(ctx context.Context) {
 		c.report(err)
 	}
 	c.dismiss(ctx, s, c.untold())
+	return !silent.Load()
 }
 
 // changeAttempts bounds how often a change is made anew because another coordinator was first.

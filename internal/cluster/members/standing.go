@@ -17,18 +17,26 @@ import (
 )
 
 // A member may stand in the map and lack the documents of its group: because it was added to the group a moment ago, or because its disk
-// was replaced. Such a member is suspect, until somebody has compared it with the others and calls Trust. It is known by
+// was replaced. Such a member is suspect, until somebody has compared it with the others and calls Trust, or says that what it has counts
+// (Accept). It is known by
 //
 //   - its address, which is new in a group of which others are known;
 //   - its UUID, which stands on its disk and is not the one of before;
 //   - the shard map that it keeps, which is older than the one that it has taken.
 //
 // The members of a group that is new as a whole are not suspect: there is nobody who could have more.
+//
+// What is known here is told to all coordinators, those that are not started yet among them, by the shard map (shardmap.Map.Nodes): it has
+// the UUID of each member, as it was when the cluster began or the member was found to hold the documents of its group, and
+// shardmap.NoNode for one that is known to lack some. Whoever meets another UUID knows that the disk is another one, without having seen the
+// one before. A coordinator writes down what it hears of first and what it has come to trust, outside moves, which count on the
+// epoch. One that has no say over the map, as another keeps it in a store, holds what it trusts for itself.
 
 // standing is what is known of members, by address.
 type standing struct {
 	known map[string]*record
-	path  string // where it is kept; empty: nowhere
+	nodes map[string]string // of the newest map that is known
+	path  string            // where it is kept; empty: nowhere
 	fs    vfs.FS
 	saved []byte
 }
@@ -39,6 +47,12 @@ type record struct {
 	epoch   uint64 // of the map that it has taken
 	placed  bool   // it stands in the map
 	suspect bool
+	why     string // why it is suspect; empty: that was before a restart
+
+	heard   bool   // node was told by the member since the start
+	against string // what the map said of node when the member was heard last
+	older   bool   // it is suspect because what it has is older than what it had, and the map is not told
+	trusted bool   // it was found to hold the documents of its group here, in node, and the map is not told
 }
 
 // standingContent is standing on the disk.
@@ -50,6 +64,8 @@ type standingContent struct {
 type memberOnDisk struct {
 	Node    string `json:"node,omitempty"`
 	Suspect bool   `json:"suspect,omitempty"`
+	Older   bool   `json:"older,omitempty"`
+	Trusted bool   `json:"trusted,omitempty"`
 }
 
 const (
@@ -87,7 +103,7 @@ func newStanding(dir string, fsys vfs.FS) (*standing, error) {
 		return nil, fmt.Errorf("read %s: format %d, this program reads up to %d: %w", s.path, c.Format, standingFormat, errStandingFormat)
 	}
 	for addr, m := range c.Members {
-		s.known[addr] = &record{node: m.Node, suspect: m.Suspect, placed: true}
+		s.known[addr] = &record{node: m.Node, suspect: m.Suspect, older: m.Older, trusted: m.Trusted, placed: true}
 	}
 	s.saved = b
 	return s, nil
@@ -110,7 +126,7 @@ func (s *standing) save() error {
 	c := standingContent{Format: standingFormat, Members: map[string]memberOnDisk{}}
 	for addr, r := range s.known {
 		if r.placed {
-			c.Members[addr] = memberOnDisk{Node: r.node, Suspect: r.suspect}
+			c.Members[addr] = memberOnDisk{Node: r.node, Suspect: r.suspect, Older: r.older, Trusted: r.trusted}
 		}
 	}
 	b, err := json.Marshal(c)
@@ -142,23 +158,76 @@ func (c *Cluster) Suspects() []string {
 	return slices.Sorted(maps.Keys(*set))
 }
 
+// Why says why a member is suspect; empty where it is not.
+func (c *Cluster) Why(addr string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.stand.known[addr]
+	switch {
+	case r == nil || !r.suspect:
+		return ""
+	case r.why == "":
+		return "it was seen before the coordinator was started that it may lack documents"
+	}
+	return r.why
+}
+
 // Trust says that a member was compared with the others of its group and lacks nothing, or is to be taken as it is.
 func (c *Cluster) Trust(addr string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := c.stand.known[addr]; r != nil && r.suspect {
-		r.suspect = false
+		r.suspect, r.why, r.older, r.trusted = false, "", false, true
 		c.o.Log.Info("a member holds the documents of its group", "member", addr)
 		c.standLocked()
+		c.look() // others are to be told
 	}
 }
 
 // suspectLocked makes a member suspect. It needs mu.
 func (c *Cluster) suspectLocked(addr string, r *record, why string) {
 	if !r.suspect {
-		c.o.Log.Warn("a member may lack documents: it is read from only where there is no other, until it was compared", "member", addr, "reason", why)
+		c.o.Log.Warn("a member may lack documents: it is not read from until it was compared; a group all of whose members are like that counts as failed until weft topology accept says that what is there counts",
+			"member", addr, "reason", why)
 	}
-	r.suspect = true
+	r.suspect, r.trusted, r.why = true, false, why
+}
+
+// Why a member is suspect.
+const (
+	whyFolder = "another data folder is at its address"
+	whyOlder  = "it has lost its shard map: its data folder is in an older state"
+	whyNew    = "it is new in its group"
+	whyNone   = "nobody has found it to hold the documents of its group yet"
+)
+
+// judgeLocked holds what is known of a member against the map. It needs mu.
+func (c *Cluster) judgeLocked(addr string, r *record) {
+	want := c.stand.nodes[addr]
+	if want == "" {
+		return
+	}
+	if want == shardmap.NoNode {
+		if r.older = false; !r.trusted && !r.suspect {
+			c.suspectLocked(addr, r, whyNone)
+		}
+		return
+	}
+	if r.node == "" {
+		r.node = want
+	}
+	switch {
+	case r.node == want:
+		if !r.older {
+			r.suspect, r.why = false, ""
+		}
+		r.trusted = false
+	case r.trusted, r.suspect:
+	case r.heard && r.against == "":
+		c.suspectLocked(addr, r, whyFolder)
+	default:
+		r.node, r.heard = want, false // somebody knows better, until the member says who it is
+	}
 }
 
 // standLocked publishes and keeps what has changed. It needs mu.
@@ -185,14 +254,21 @@ func (c *Cluster) enlist(m *shardmap.Map) {
 		for _, addr := range g.Members {
 			in[addr] = true
 			if r := c.stand.of(addr); old && !r.placed {
-				c.suspectLocked(addr, r, "it is new in its group")
+				c.suspectLocked(addr, r, whyNew)
 			}
 		}
 	}
+	before := c.stand.nodes
+	c.stand.nodes = m.Nodes
 	for addr, r := range c.stand.known {
 		if r.placed = in[addr]; !r.placed {
 			delete(c.stand.known, addr)
+			continue
 		}
+		if before[addr] == shardmap.NoNode && m.Nodes[addr] == "" && r.node == "" {
+			r.suspect, r.trusted, r.why = false, false, "" // it was found equal, and has no name to be known by
+		}
+		c.judgeLocked(addr, r)
 	}
 	c.standLocked()
 }
@@ -206,6 +282,10 @@ func (c *Cluster) knew(m *shardmap.Map) {
 			c.stand.of(addr).placed = true
 		}
 	}
+	c.stand.nodes = m.Nodes
+	for addr, r := range c.stand.known {
+		c.judgeLocked(addr, r)
+	}
 }
 
 // heard takes what a member says about the map that it keeps. before is the epoch that it was known to have when it was asked.
@@ -214,15 +294,25 @@ func (c *Cluster) heard(addr string, reply *leaf.PlaceReply, before uint64) {
 	defer c.mu.Unlock()
 	r := c.stand.of(addr)
 	node, suspect := r.node, r.suspect
+	want := c.stand.nodes[addr]
+	known := r.node // in which it held its documents
+	if known == "" && want != shardmap.NoNode {
+		known = want
+	}
 	switch {
 	case reply.Node == "":
-	case r.node != "" && r.node != reply.Node:
-		c.suspectLocked(addr, r, "another data folder is at its address")
+	case known != "" && known != reply.Node && reply.Node != want:
+		c.suspectLocked(addr, r, whyFolder)
 	case r.node == reply.Node && reply.Epoch < before:
-		c.suspectLocked(addr, r, "it has lost its shard map")
+		c.suspectLocked(addr, r, whyOlder)
+		r.older = want != shardmap.NoNode
 	}
 	if reply.Node != "" {
-		r.node = reply.Node
+		if reply.Node != r.node {
+			r.older, r.trusted = false, false
+		}
+		r.node, r.heard, r.against = reply.Node, true, want
+		c.judgeLocked(addr, r)
 	}
 	switch {
 	case reply.Epoch < before:
@@ -256,6 +346,117 @@ func (c *Cluster) placed(ctx context.Context, m *Member) (*leaf.PlaceReply, erro
 	}
 	c.heard(m.Addr, reply, before)
 	return reply, nil
+}
+
+// named are the data folders for a first map: of all members of some groups, where each has told it and is trusted; else nil.
+func (c *Cluster) named(groups []shardmap.Group) map[string]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[string]string{}
+	for _, g := range groups {
+		for _, addr := range g.Members {
+			r := c.stand.known[addr]
+			if r == nil || !r.heard || r.suspect {
+				return nil
+			}
+			out[addr] = r.node
+		}
+	}
+	return out
+}
+
+// tidings are the data folders that a map is to be told, and what it says of the same members now.
+func (c *Cluster) tidings(m *shardmap.Map) (news, was map[string]string) {
+	news, was = map[string]string{}, map[string]string{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range m.Groups[:m.Placed] {
+		for _, addr := range g.Members {
+			r := c.stand.known[addr]
+			if r == nil {
+				continue
+			}
+			want := m.Nodes[addr]
+			say := want
+			switch {
+			case r.suspect && (want == "" && r.node != "" || r.older && want == r.node):
+				say = shardmap.NoNode
+			case r.suspect:
+			case r.trusted, r.heard && want == "":
+				say = r.node
+			}
+			if say != want {
+				news[addr], was[addr] = say, want
+			}
+		}
+	}
+	return news, was
+}
+
+// errNoNews ends a change that has nothing to tell.
+var errNoNews = errors.New("the map has it already")
+
+// tell writes down in the map which data folders count. all says that all members have answered a moment ago: where they keep the map, no other
+// change of it passes this one by.
+func (c *Cluster) tell(ctx context.Context, all bool) {
+	m := c.State().Map
+	if m.Move != nil || c.o.Source == nil && (m.Stored || !all) {
+		return
+	}
+	news, was := c.tidings(m)
+	if len(news) == 0 {
+		return
+	}
+	_, err := c.Change(ctx, func(m *shardmap.Map) (*shardmap.Map, error) {
+		now := map[string]string{}
+		for addr, node := range news {
+			if m.Nodes[addr] == was[addr] { // else somebody has told something since
+				now[addr] = node
+			}
+		}
+		if len(now) == 0 || m.Move != nil {
+			return nil, errNoNews
+		}
+		return m.WithNodes(now)
+	})
+	if err != nil && !errors.Is(err, errNoNews) && ctx.Err() == nil {
+		c.o.Log.Debug("tell the shard map which data folders count", "error", err)
+	}
+}
+
+// Accept says that the documents that a member has now are those of its group, though it may have lost some, and tells all coordinators. It is for
+// groups all of whose members are suspect: a member of another group is made equal to those that are not, and accepting it is refused
+// (shardmap.ErrRefused), as is one that does not answer. A member that is not suspect stays as it is.
+func (c *Cluster) Accept(ctx context.Context, addr string) (*State, error) {
+	s, err := c.Refresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	group, m := s.find(addr)
+	if m == nil {
+		return nil, fmt.Errorf("%w: %s stands in no group", shardmap.ErrRefused, addr)
+	}
+	reply, err := c.placed(ctx, m)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s does not answer, so what it has is not known", shardmap.ErrRefused, addr)
+	}
+	if !c.Suspect(addr) {
+		return s, nil
+	}
+	for _, o := range group.Members {
+		if !c.Suspect(o.Addr) {
+			return nil, fmt.Errorf("%w: %s holds the documents of group %d, and %s is made equal to it in the background, or by a repair; only where no member of a group does it can be said that what one has counts",
+				shardmap.ErrRefused, o.Addr, group.Ordinal, addr)
+		}
+	}
+	s, err = c.Change(ctx, func(m *shardmap.Map) (*shardmap.Map, error) {
+		return m.WithNodes(map[string]string{addr: reply.Node})
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.Trust(addr) // where the map says nothing of it, or has said so before
+	return s, nil
 }
 
 // errUnvouched is why an answer of a member is not taken.

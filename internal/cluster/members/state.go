@@ -97,3 +97,15 @@ func (s *State) Writers(id string) []*Group {
 	}
 	return out
 }
+
+// find is the member at an address with its group; nil where there is none.
+func (s *State) find(addr string) (*Group, *Member) {
+	for _, g := range s.Groups {
+		for _, m := range g.Members {
+			if m.Addr == addr {
+				return g, m
+			}
+		}
+	}
+	return nil, nil
+}
