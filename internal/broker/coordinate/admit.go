@@ -240,7 +240,11 @@ func (p *Plan) admitScoring() error {
 		p.names[b.GetName()] = i
 		names = append(names, b.GetName())
 	}
-	if len(l1.GetMissingValues()) > maxBranches {
+	long := len(l1.GetMissingValues()) > maxBranches
+	for n := range l1.GetMissingValues() {
+		long = long || len(n) > maxBranchName
+	}
+	if long {
 		return refuse("L1 missing defaults exceed the %d-branch bound", maxBranches)
 	}
 	p.missing = l1.GetMissingValues()

@@ -64,7 +64,7 @@ func recordedBroker(t *testing.T, target string, all []*fake) *serving {
 	case "broker:global":
 		cfg.Searches = 1
 	case "broker:small":
-		cfg.Limits.SearchDecode = 1 << 20
+		cfg.Limits.SearchDecode, cfg.Transfer = 1<<20, 1<<20
 	case "broker:reject":
 		otherwise = "reject"
 	default:
@@ -74,12 +74,15 @@ func recordedBroker(t *testing.T, target string, all []*fake) *serving {
 	return start(t, cfg, len(all))
 }
 
-// differing are the cases that weft treats otherwise, with the line of differences.md. What every case differs in is compared apart: requests
-// come to nodes in the caller's encoding (B13), and passed replies have the node's bytes (B11).
-var differing = map[string]struct {
+// difference is a case that weft treats otherwise: the line of differences.md, and what makes the case what weft does.
+type difference struct {
 	line, why string
 	change    func(t *testing.T, c *summagolden.Case)
-}{
+}
+
+// differing are the cases that weft treats otherwise, with the line of differences.md. What every case differs in is compared apart: requests
+// come to nodes in the caller's encoding (B13), and passed replies have the node's bytes (B11).
+var differing = map[string]difference{
 	"broker/create/globxyz": {"B2", "an index without a rule is made on a shard that has a master", func(t *testing.T, c *summagolden.Case) {
 		c.Code, c.Message, c.ResponseB64 = "OK", "", encoded(t, &summapb.CreateIndexResponse{Success: true})
 		c.Nodes = []summagolden.Call{{
@@ -320,11 +323,16 @@ func TestRecordedCases(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, v := range []variant{{"", true}, {"zstd", false}} {
-		t.Run(v.String(), func(t *testing.T) { replay(t, cases, v) })
+		t.Run(v.String(), func(t *testing.T) {
+			if replay(t, cases, v, differing) == 0 {
+				t.Error("no reply was passed through")
+			}
+		})
 	}
 }
 
-func replay(t *testing.T, cases []summagolden.Case, v variant) {
+// replay makes the calls of cases; it returns how many replies were passed through.
+func replay(t *testing.T, cases []summagolden.Case, v variant, differing map[string]difference) (passed int) {
 	var mu sync.Mutex
 	var now *script
 	late := 0
@@ -346,7 +354,7 @@ func replay(t *testing.T, cases []summagolden.Case, v variant) {
 		return s.answer(a)
 	}, all...)
 	brokers := map[string]*serving{}
-	replayed, differed, passed := 0, map[string]bool{}, 0
+	replayed, differed := 0, map[string]bool{}
 	for _, c := range cases {
 		b := brokers[c.Target]
 		if b == nil {
@@ -416,6 +424,10 @@ func replay(t *testing.T, cases []summagolden.Case, v variant) {
 				t.Errorf("%s: the reply's bytes are not the node's:\n got %x\nwant %x", c.Name, got, c.Nodes[0].ResponseB64)
 			}
 		}
+		if ranked(&c) {
+			compareRanked(t, &c, got)
+			continue
+		}
 		compareReply(t, &c, got, all)
 	}
 	if replayed != len(cases) {
@@ -429,10 +441,8 @@ func replay(t *testing.T, cases []summagolden.Case, v variant) {
 	if late > 0 {
 		t.Errorf("nodes were asked %d times when no case was under way", late)
 	}
-	if passed == 0 {
-		t.Error("no reply was passed through")
-	}
 	t.Logf("%d cases, %d of them with replies passed through, %d differ by a line", replayed, passed, len(differed))
+	return passed
 }
 
 // compareEncoding sees to it that a request comes to a node in the caller's encoding where it is passed through (B13).
