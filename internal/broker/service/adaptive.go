@@ -41,8 +41,13 @@ type copySet struct {
 // mostCopySets bounds the sets. Beyond, some are forgotten, with what is known of their copies.
 const mostCopySets = 4096
 
+// firstDelay is after how long a read goes to a second copy while it is not known how long reads take: until 64 were answered within a minute. It is
+// longer than most reads take, and what it costs where it is not is within the bound of second tries; without it a read would wait for a copy that
+// hangs for as long as its caller does.
+const firstDelay = 100 * time.Millisecond
+
 func newCopies() *copies {
-	return &copies{policy: hedge.NewPolicy(hedge.PolicyOptions{MaxAttempts: 2}), by: map[where]*copySet{}}
+	return &copies{policy: hedge.NewPolicy(hedge.PolicyOptions{MaxAttempts: 2, InitialDelay: firstDelay}), by: map[where]*copySet{}}
 }
 
 // asking is one read that is asked of copies.

@@ -73,6 +73,32 @@ func TestAdaptiveReadsDoNotWaitForACopyThatHangs(t *testing.T) {
 	}
 }
 
+// TestFirstAdaptiveReadsDoNotWaitForACopyThatHangs: while nothing is known of how long reads take, they are answered without a copy that hangs,
+// however long their callers would wait.
+func TestFirstAdaptiveReadsDoNotWaitForACopyThatHangs(t *testing.T) {
+	all := copiesOf(2)
+	var hung atomic.Int64
+	reply := []byte("\x0a\x03n/a")
+	nodes(t, func(a *asked) ([]byte, error) {
+		if a.node == "n1" {
+			hung.Add(1)
+			<-a.ctx.Done()
+			return nil, status.FromContextError(a.ctx.Err()).Err()
+		}
+		return reply, nil
+	}, all...)
+	s := start(t, service.Config{Source: source(all), Placement: placement(t, "single"), Adaptive: true}, 2)
+	for i := range 40 {
+		got, err := s.call(t.Context(), "GetIndexInfo", [][]byte{encoded(t, &summapb.GetIndexInfoRequest{IndexName: "a"})})
+		if err != nil || !bytes.Equal(got, reply) {
+			t.Fatalf("read %d: %q, %v", i, got, err)
+		}
+	}
+	if hung.Load() == 0 {
+		t.Error("the copy that hangs was never asked")
+	}
+}
+
 // TestAdaptiveReadsTellWhatANodeSays: refusals and details of a node are the answer, and are asked nowhere else.
 func TestAdaptiveReadsTellWhatANodeSays(t *testing.T) {
 	all := copiesOf(2)
