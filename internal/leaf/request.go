@@ -254,7 +254,7 @@ type IndexRequest struct {
 type IndexReply struct {
 	Meta
 	api.WriteReply
-	// Fresh says that no document had the id, and that none was deleted from the index for longer than a write is under way. So nothing
+	// Fresh says that no document had the id, and that none with it was deleted for longer than a write is under way. So nothing
 	// that was written to the id at the same time came before: writers of whom one finds all members of a group so did not cross there.
 	// False says nothing.
 	Fresh bool

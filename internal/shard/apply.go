@@ -24,13 +24,14 @@ type Op struct {
 // OpResult is what became of one operation.
 type OpResult struct {
 	Existed bool // a live document had the key before
-	// Fresh says that none had it for Undisturbed: there was none, and in that time nothing was deleted or asked to be.
+	// Fresh says that none had it for Undisturbed: there was none, and in that time none was deleted or asked to be. It may be false all the
+	// same: of deletions only so much is kept as has room.
 	Fresh bool
 	Err   error // nil, ErrExists, ErrChanged or an *InvalidError: the operation had no effect
 }
 
-// Undisturbed is for how long a shard in which something was deleted, or was to be and was not there, or that was opened with what an
-// earlier process wrote, calls no operation Fresh. It is far longer than one write is under way anywhere.
+// Undisturbed is for how long a key that was deleted, or was to be and was not there, and every key of a shard that was opened with what an
+// earlier process wrote, is not written Fresh. It is far longer than one write is under way anywhere.
 const Undisturbed = 10 * time.Minute
 
 // candidate is a place in a segment where the key of an operation stands, looked up before writeMu is taken.
@@ -257,7 +258,7 @@ func (s *Shard) effect(w *worker, ops []Op, results []OpResult, ts uint64, froze
 	wr := &write{mem: active, first: active.mem.Len(), ts: ts, done: make(chan struct{})}
 	body := make([]byte, headerRoom, headerRoom+len(w.record))
 	logged, batched, from, found := 0, 0, 0, w.found
-	fresh := s.writeMu.deleted.IsZero() || time.Since(s.writeMu.deleted) > Undisturbed
+	now := time.Now()
 	for i := range ops {
 		op, r := &ops[i], &results[i]
 		record := w.record[from:w.ends[i]]
@@ -271,12 +272,12 @@ func (s *Shard) effect(w *worker, ops []Op, results []OpResult, ts uint64, froze
 		}
 		old, doc, exists := s.findApplied(op.key(), frozen, found[:n])
 		found = found[n:]
-		r.Existed, r.Fresh = exists, !exists && fresh && !op.Delete
+		r.Existed, r.Fresh = exists, !exists && !op.Delete && !s.writeMu.deleted.lately(op.Doc.Key, now)
 		if !op.Delete {
 			batched++
 		}
 		if op.Delete {
-			fresh, s.writeMu.deleted = false, time.Now()
+			s.writeMu.deleted.add(op.Key, now)
 		}
 		switch {
 		case !op.If.holds(old, doc, exists):

@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"math/rand/v2"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,13 +39,16 @@ func TestFreshOperations(t *testing.T) {
 		fresh("another", true, put("b"))
 		fresh("one that is there", false, put("a"))
 		fresh("one that is there since the operation before", false, put("c"), put("c"))
-		fresh("a delete of nothing", false, Op{Delete: true, Key: "nosuch"})
-		fresh("behind a delete", false, put("d"))
+		fresh("a delete of nothing", false, Op{Delete: true, Key: "d"})
+		fresh("behind a delete of another", true, put("e"))
+		fresh("behind its own", false, put("d"))
+		fresh("a delete of what is there", false, Op{Delete: true, Key: "e"})
+		fresh("a delete of what is there", false, Op{Delete: true, Key: "f"})
 		<-time.After(Undisturbed - time.Second)
 		fresh("some time behind it", false, put("e"))
-		<-time.After(2 * time.Second)
+		<-time.After(3 * time.Second)
 		fresh("long behind it", true, put("f"))
-		fresh("behind a delete of the same batch", false, Op{Delete: true, Key: "f"}, put("g"))
+		fresh("behind a delete of the same batch", false, Op{Delete: true, Key: "g"}, put("g"))
 		closeShard(t, s)
 		s = open(cfg)
 		fresh("of a shard that was there", false, put("h"))
@@ -56,4 +61,43 @@ func TestFreshOperations(t *testing.T) {
 		fresh("where another was", false, put("a"))
 		closeShard(t, s)
 	})
+}
+
+// TestDepartedKeys holds what is kept of deletions against all of them.
+func TestDepartedKeys(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 1))
+	var d departed
+	now := time.Now()
+	if d.lately("a", now) {
+		t.Error("nothing was deleted")
+	}
+	at := map[string]time.Time{}
+	asked, wrong := 0, 0
+	for range 20_000 {
+		now = now.Add(time.Duration(r.Int64N(int64(time.Second))))
+		key := strconv.Itoa(r.IntN(3000))
+		if r.IntN(3) == 0 {
+			d.add(key, now)
+			at[key] = now
+			continue
+		}
+		gone, ok := at[key]
+		is := ok && now.Sub(gone) <= Undisturbed
+		switch got := d.lately(key, now); {
+		case is && !got:
+			t.Fatalf("%s was deleted %v ago", key, now.Sub(gone))
+		case !is:
+			asked++
+			if got {
+				wrong++
+			}
+		}
+	}
+	if asked < 1000 || wrong*10 > asked {
+		t.Errorf("of %d keys that were not deleted lately %d seem so", asked, wrong)
+	}
+	d.all(now)
+	if !d.lately("never", now.Add(Undisturbed-time.Second)) || d.lately("never", now.Add(Undisturbed)) {
+		t.Error("all keys may have been deleted, for Undisturbed")
+	}
 }

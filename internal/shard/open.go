@@ -93,7 +93,7 @@ func Open(ctx context.Context, cfg Config) (_ *Shard, err error) {
 		return nil, err
 	}
 	if s.writeMu.lastTS > 0 || cfg.Disturbed {
-		s.writeMu.deleted = time.Now()
+		s.writeMu.deleted.all(time.Now())
 	}
 	s.start()
 	return s, nil

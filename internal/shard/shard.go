@@ -71,9 +71,8 @@ type Shard struct {
 		schema *schema.Schema
 		lastTS uint64
 		logged int64 // bytes of records since the last freeze
-		// deleted is when a delete came last, or when one may have: when the shard was opened with what had been written to it before. Zero:
-		// none ever did.
-		deleted time.Time
+		// deleted are the keys that were deleted lately, or may have been: all when the shard was opened with what had been written to it before.
+		deleted departed
 	}
 
 	mu struct {

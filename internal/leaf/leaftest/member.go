@@ -871,7 +871,7 @@ func testSynced(t *testing.T, m leaf.Member, index string, look func(fence bool)
 	if !sync(0, sumOf(body("s")), nil) {
 		t.Fatal("not applied")
 	}
-	// An index of which something was deleted writes nothing fresh: another one.
+	// Nothing is written fresh behind its deletion: of another index.
 	other := index + "2"
 	fresh := func(id string) bool {
 		t.Helper()
@@ -897,6 +897,14 @@ func testSynced(t *testing.T, m leaf.Member, index string, look func(fence bool)
 	}
 	if fresh("c") {
 		t.Error("a document is fresh behind a Sync that kept it from being so")
+	}
+	if _, err := m.DeleteMany(ctx, &leaf.DeleteRequest{Index: other, IDs: []string{"b", "never"}}); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]bool{"b": false, "never": false, "d": true} {
+		if fresh(id) != want {
+			t.Errorf("behind the deletion of others %s is fresh: %t", id, !want)
+		}
 	}
 }
 
