@@ -142,6 +142,7 @@ type script struct {
 	primary map[string]int // times that an index's schema was asked for
 	faults  []string
 	through bool          // the request is passed as it is
+	exact   bool          // the request is made, with the recorded bytes
 	hold    chan struct{} // where not nil: searches wait for it, and tell held
 	held    chan struct{}
 	variant variant
@@ -265,6 +266,9 @@ func (s *script) answer(a *asked) ([]byte, error) {
 	if s.through && !bytes.Equal(a.request, c.RequestB64) {
 		s.faultf("%s of %s: the request's bytes are not the caller's", a.rpc, a.node)
 	}
+	if s.exact && !bytes.Equal(a.request, c.RequestB64) {
+		s.faultf("%s of %s: the request's bytes are not the recorded ones", a.rpc, a.node)
+	}
 	// GetTopology asks with a deadline of its own.
 	if want := c.Deadline && (s.variant.deadline || s.rpc == "GetTopology"); a.deadline != want {
 		s.faultf("%s of %s came with a deadline: %v, want %v", a.rpc, a.node, a.deadline, want)
@@ -378,7 +382,8 @@ func replay(t *testing.T, cases []summagolden.Case, v variant, differing map[str
 			}
 		}
 		s := newScript(&c, v)
-		s.through = passedThrough(&c)
+		s.exact = ranked(&c)
+		s.through = !s.exact && passedThrough(&c)
 		mu.Lock()
 		now = s
 		mu.Unlock()
