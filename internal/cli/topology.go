@@ -17,6 +17,7 @@ type topologyCmd struct {
 	RemoveGroup  removeGroup      `cmd:"" help:"Remove the last group, which must hold no documents any more."`
 	AddMember    addMember        `cmd:"" help:"Add a member to a group; repair gives it the documents."`
 	RemoveMember removeMember     `cmd:"" help:"Remove a member from its group."`
+	Accept       acceptMember     `cmd:"" help:"Say that what a member has counts, where no member of its shard holds the documents for certain."`
 	Rebalance    rebalanceCluster `cmd:"" help:"Move documents to the groups that own them."`
 	Repair       repairCluster    `cmd:"" help:"Make the members of each group equal to their primary."`
 	Jobs         listJobs         `cmd:"" help:"List the jobs of the cluster."`
@@ -28,7 +29,7 @@ type topologyCmd struct {
 // Help is shown below the usage line.
 func (*topologyCmd) Help() string {
 	return `Calls a broker (--url). The shard map can be changed where coordinators keep it in a store (--store of the broker); where the members
-keep it, --shards of the brokers says who they are.
+keep it, --shards of the brokers says who they are, and accept is the only change.
 
 Examples:
   weft topology
@@ -86,6 +87,9 @@ func printTopology(io *IO, t *client.Topology) error {
 			}
 			if m.Behind {
 				state += ", behind"
+			}
+			if m.Suspect != "" {
+				state += " (not read from: " + m.Suspect + ")"
 			}
 			if n := m.Refuses.Documents; n > 0 {
 				state += fmt.Sprintf(", refuses %s", counted(int64(n), "document", "documents"))
@@ -148,6 +152,21 @@ type removeMember struct {
 // Run removes the member.
 func (r *removeMember) Run(ctx context.Context, glob *globals, io *IO) error {
 	return changeTopology(ctx, glob, io, client.TopologyChange{Action: "remove_member", Member: r.Member})
+}
+
+type acceptMember struct {
+	Member string `arg:"" help:"Address of the member."`
+}
+
+// Help is shown below the usage line.
+func (*acceptMember) Help() string {
+	return `A shard all of whose members have another data folder than before, or an older one, is not read from, and counts as failed. If the
+folders cannot be brought back, this says that what one of its members has now is the shard from now on. The other members are made equal to it.`
+}
+
+// Run accepts the member.
+func (a *acceptMember) Run(ctx context.Context, glob *globals, io *IO) error {
+	return changeTopology(ctx, glob, io, client.TopologyChange{Action: "accept", Member: a.Member})
 }
 
 // follow says how the job of a command is waited for.

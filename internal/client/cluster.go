@@ -29,9 +29,10 @@ type Member struct {
 	Address string `json:"address"`
 	Ready   bool   `json:"ready"`
 	Node    string `json:"node"`
-	Epoch   uint64 `json:"epoch"`  // of the shard map that it has been given
-	Behind  bool   `json:"behind"` // it has missed writes
-	Reason  string `json:"reason"` // why it is not ready
+	Epoch   uint64 `json:"epoch"`   // of the shard map that it has been given
+	Behind  bool   `json:"behind"`  // it has missed writes
+	Reason  string `json:"reason"`  // why it is not ready
+	Suspect string `json:"suspect"` // why it is not read from though it may be ready
 	// Refuses is what it does not take of the writes that it missed.
 	Refuses struct {
 		Documents int `json:"documents"`
@@ -61,10 +62,10 @@ func (c *Client) Topology(ctx context.Context) (*Topology, error) {
 
 // TopologyChange is one change of the shard map.
 type TopologyChange struct {
-	Action  string   // add_group, remove_group, add_member or remove_member
+	Action  string   // add_group, remove_group, add_member, remove_member or accept
 	Members []string // of add_group, the primary first
 	Group   int      // of add_member
-	Member  string   // of add_member and remove_member
+	Member  string   // of add_member, remove_member and accept
 	Epoch   uint64   // of the map that is to be changed; 0: whatever it is
 	Force   bool     // of add_group and add_member: also where a new member does not answer
 }
@@ -78,7 +79,7 @@ func (c *Client) ChangeTopology(ctx context.Context, ch TopologyChange) (*Topolo
 	case "add_member":
 		p.Set("group", strconv.Itoa(ch.Group))
 		p.Set("member", ch.Member)
-	case "remove_member":
+	case "remove_member", "accept":
 		p.Set("member", ch.Member)
 	}
 	if ch.Force {

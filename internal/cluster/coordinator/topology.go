@@ -155,6 +155,8 @@ type memberReply struct {
 	Epoch   uint64 `json:"epoch"`            // of the shard map that it keeps
 	Behind  bool   `json:"behind,omitempty"` // it may lack documents: it has missed writes, or is to be compared first
 	Reason  string `json:"reason,omitempty"`
+	// Suspect is why the member is not read from; empty where it is.
+	Suspect string `json:"suspect,omitempty"`
 	// Refuses is what it does not take of the writes that it missed; nil: nothing, as far as it is known here.
 	Refuses *refusedReply `json:"refuses,omitempty"`
 }
@@ -207,7 +209,7 @@ func (c *Coordinator) showTopology(call *front.Call, s *members.State) *api.Prob
 		_, visible := s.View(i)
 		g := groupReply{Shard: i, Visible: visible}
 		for _, a := range list {
-			m := memberReply{Address: a.Addr, Ready: a.Err == nil, Behind: c.behind(a.Addr), Refuses: c.refused(a.Addr)}
+			m := memberReply{Address: a.Addr, Ready: a.Err == nil, Behind: c.behind(a.Addr), Suspect: c.members.Why(a.Addr), Refuses: c.refused(a.Addr)}
 			switch {
 			case a.Err != nil:
 				m.Reason = string(c.problem(call.Context(), a.Err).Code)
@@ -225,8 +227,11 @@ func (c *Coordinator) showTopology(call *front.Call, s *members.State) *api.Prob
 var topologyParams = []string{"action", "members", "group", "member", "epoch", "force"}
 
 // changeTopology changes the shard map: action is add_group (members: comma list), remove_group, add_member (group, member) or
-// remove_member (member). With epoch the change is made only to the map of that epoch. Members that are added have to answer, but with force.
+// remove_member (member); accept (member) says that the documents which a member of a group that is lost has count. With epoch the change is made only to the map of that epoch. Members that are added have to answer, but with force.
 func (c *Coordinator) changeTopology(call *front.Call) *api.Problem {
+	if call.Params().Get("action") == "accept" {
+		return c.accept(call)
+	}
 	if c.cfg.Store == nil {
 		return api.NewProblem(api.JobConflict, "the members keep the shard map, and --shards says who they are: start the coordinators with other shards, or with a store")
 	}
@@ -268,6 +273,25 @@ func (c *Coordinator) changeTopology(call *front.Call) *api.Problem {
 	if err != nil {
 		return c.topologyProblem(call, err)
 	}
+	return c.showTopology(call, s)
+}
+
+// accept says that what a member has counts, where no member of its group holds the documents for certain.
+func (c *Coordinator) accept(call *front.Call) *api.Problem {
+	p := call.Params()
+	for _, name := range []string{"members", "group", "epoch", "force"} {
+		if p.Has(name) {
+			return api.NewProblem(api.InvalidParameter, name+": accept does not take it").On(name)
+		}
+	}
+	if p.Get("member") == "" {
+		return &api.Problem{Code: api.MissingParameter, Field: "member", Detail: "member is missing: accept needs it"}
+	}
+	s, err := c.members.Accept(call.Context(), p.Get("member"))
+	if err != nil {
+		return c.topologyProblem(call, err)
+	}
+	c.log.Warn("an operator says that what a member has counts", "member", p.Get("member"), "epoch", s.Epoch())
 	return c.showTopology(call, s)
 }
 
@@ -347,7 +371,7 @@ func topologyChange(p url.Values) (change mapChange, added []string, prob *api.P
 	return action.make(group, addrs), added, nil
 }
 
-const topologyWords = "it is add_group, remove_group, add_member or remove_member"
+const topologyWords = "it is add_group, remove_group, add_member, remove_member or accept"
 
 // topologyProblem says why the map was not changed.
 func (c *Coordinator) topologyProblem(call *front.Call, err error) *api.Problem {

@@ -1,12 +1,27 @@
 package coordinator
 
 import (
+	"context"
+	"errors"
 	"path"
 
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/cluster/jobs"
 	"github.com/weft-search/weft/internal/cluster/search"
 	"github.com/weft-search/weft/internal/cluster/write"
+	"github.com/weft-search/weft/internal/schema"
 )
+
+// schema is the schema of an index for searches. An index that no member has may be one that a group has lost.
+func (c *Coordinator) schema(ctx context.Context, index string, fresh bool) (*schema.Schema, error) {
+	sch, err := c.write.Schema(ctx, index, fresh)
+	if p, ok := errors.AsType[*api.Problem](err); ok && p.Code == api.IndexNotFound {
+		if lost := c.read.Lost(); lost != nil {
+			return nil, lost
+		}
+	}
+	return sch, err
+}
 
 // openWork makes what writes, searches and works in the background, on what New has made before.
 func (c *Coordinator) openWork(undo *[]func() error) (err error) {
@@ -25,7 +40,7 @@ func (c *Coordinator) openWork(undo *[]func() error) (err error) {
 	c.whole = &whole{c.read, c.write, &c.above}
 	c.leaf = &clusterLeaf{c: c, w: c.whole}
 	c.searcher, err = search.New(search.Options{
-		Member: c.whole, Schemas: c.write.Schema, ReplyBytes: l.ReplyBytes, AggBytes: l.AggBytes, Memory: c.front.Memory(),
+		Member: c.whole, Schemas: c.schema, ReplyBytes: l.ReplyBytes, AggBytes: l.AggBytes, Memory: c.front.Memory(),
 	})
 	if err != nil {
 		return err

@@ -903,3 +903,86 @@ func TestCallsWithoutADeadlineEnd(t *testing.T) {
 		})
 	}
 }
+
+// A group all of whose members may have lost their documents is a hole, however readily they answer: what they say is not whole, and nobody
+// could tell what is missing. One whose other member has not is read from that one, and is a hole while that is away.
+func TestAGroupThatMayHaveLostItsDocumentsIsAHole(t *testing.T) {
+	for _, size := range []int{1, 2} {
+		c := newCluster(t, numbered(60), 3, size)
+		var mu sync.Mutex
+		out := map[string]bool{}
+		set := func(addrs ...string) {
+			mu.Lock()
+			defer mu.Unlock()
+			clear(out)
+			for _, a := range addrs {
+				out[a] = true
+			}
+		}
+		r := c.reader(Options{Order: replica.Preferred, Standing: func(addr string) replica.Standing {
+			mu.Lock()
+			defer mu.Unlock()
+			if out[addr] {
+				return replica.Out
+			}
+			return replica.Good
+		}})
+		if _, err := calls["Docs"](t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		all := c.groups[1]
+		holed := func(what string) {
+			t.Helper()
+			for name, call := range calls {
+				m, err := call(t.Context(), r)
+				if slices.Contains(whole, name) {
+					if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.GroupUnavailable {
+						t.Errorf("%d members, %s: %s: %v", size, what, name, err)
+					}
+					continue
+				}
+				if err != nil {
+					t.Errorf("%d members, %s: %s: %v", size, what, name, err)
+					continue
+				}
+				if b := m.Below; b.Shards.OK != 2 || b.Shards.Failed != 1 || len(b.Shards.FailedAddresses) != size || b.DocsCovered >= b.DocsTotal && name != "Indexes" {
+					t.Errorf("%d members, %s: %s: %+v", size, what, name, b)
+				}
+			}
+		}
+		if size > 1 {
+			set(all[0].addr)
+			for name, call := range calls {
+				if m, err := call(t.Context(), r); err != nil || m.Below.Shards.Failed > 0 {
+					t.Errorf("one of two: %s: %+v, %v", name, m, err)
+				}
+			}
+			all[1].fail(func(context.Context, string) error {
+				return &leaf.TransportError{Address: all[1].addr, Cause: errors.New("away")}
+			})
+			holed("one of two, and the other is away")
+			all[1].fail(nil)
+		}
+		var addrs []string
+		for _, f := range all {
+			addrs = append(addrs, f.addr)
+		}
+		set(addrs...)
+		holed("all")
+		if err := r.Lost(); !hasCode(err, api.GroupUnavailable) {
+			t.Errorf("%d members: %v", size, err)
+		}
+		if _, err := r.Ping(t.Context()); err != nil {
+			t.Errorf("%d members: ping: %v", size, err)
+		}
+		set()
+		if err := r.Lost(); err != nil {
+			t.Error(err)
+		}
+		for name, call := range calls {
+			if m, err := call(t.Context(), r); err != nil || m.Below.Shards.Failed > 0 {
+				t.Errorf("%d members, accepted: %s: %+v, %v", size, name, m, err)
+			}
+		}
+	}
+}

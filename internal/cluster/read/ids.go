@@ -75,7 +75,7 @@ func (r *Reader) ids(c *running, p *plan, req *leaf.IDsRequest, m *idMerge) (*le
 		if m.limit > 0 {
 			q.Limit = m.limit - m.given
 		}
-		s.start(i, g, r.o.StreamIdle, idsOf(&q, &beyond[i]))
+		s.start(r, i, g, idsOf(&q, &beyond[i]))
 	}
 	m.heap = m.heap[:0]
 	whole := true
@@ -252,7 +252,7 @@ func (r *Reader) export(c *running, p *plan, req *leaf.ExportRequest, e *exporti
 		}
 		q := *looking(opExport, req, g.view)
 		q.IDs = owners.ids[i]
-		s.start(i, g, r.o.StreamIdle, exportOf(&q))
+		s.start(r, i, g, exportOf(&q))
 	}
 	heads := make([]*exported, len(p.groups))
 	for i, id := range e.ids {

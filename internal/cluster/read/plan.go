@@ -174,11 +174,7 @@ func (r *Reader) setsOf(ordinal int, g *members.Group) (*sets, error) {
 	}
 	replicas := make([]replica.Replica[task, reply], len(g.Members))
 	for i, m := range g.Members {
-		one := memberLeaf{m: m}
-		if len(g.Members) > 1 {
-			one.vouch = r.o.Vouch
-		}
-		replicas[i] = replica.Replica[task, reply]{Name: m.Addr, Leaf: one}
+		replicas[i] = replica.Replica[task, reply]{Name: m.Addr, Leaf: memberLeaf{m, r.o.Vouch}}
 	}
 	if s != nil {
 		if err := s.calls.Update(replicas); err != nil {
@@ -231,6 +227,24 @@ func (l memberLeaf) Call(ctx context.Context, t task) (reply, error) {
 	return reply{v, l.m}, nil
 }
 
+// Lost says of a group all of whose members may have lost documents that it cannot be read; nil: there is none that readers look at.
+func (r *Reader) Lost() error {
+	st := r.src.State()
+	if st == nil {
+		return nil
+	}
+	p, err := r.planOf(st)
+	if err != nil {
+		return err
+	}
+	for _, g := range p.groups {
+		if err := g.lost(r.o.Standing); g.visible && err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // treeOf makes the coordinator over the groups. What is gathered is kept in the round: the kinds of calls differ in how they merge.
 func (r *Reader) treeOf(p *plan) (*tree, error) {
 	o := serve.CoordinatorOptions[*round, reply]{
@@ -246,21 +260,44 @@ func (r *Reader) treeOf(p *plan) (*tree, error) {
 		o.Class = func(rd *round) uint64 { return rd.print }
 	}
 	for i := range p.groups {
-		o.Children = append(o.Children, groupLeaf{p, i})
+		o.Children = append(o.Children, groupLeaf{p, i, r.o.Standing})
 	}
 	return serve.NewCoordinator(o)
 }
 
 // groupLeaf is a group as a leaf of the serving tree.
 type groupLeaf struct {
-	p *plan
-	i int
+	p        *plan
+	i        int
+	standing func(addr string) replica.Standing // nil: all are good
 }
 
 // Call implements serve.Leaf.
 func (l groupLeaf) Call(ctx context.Context, rd *round) (reply, error) {
-	g := l.p.groups[l.i]
-	return g.calls.Call(ctx, rd.task(l.i))
+	g, t := l.p.groups[l.i], rd.task(l.i)
+	if _, ping := t.(pingTask); !ping { // that asks who is there, and not for documents
+		if err := g.lost(l.standing); err != nil {
+			return reply{}, err
+		}
+	}
+	return g.calls.Call(ctx, t)
+}
+
+// lost is the error of reading from a group all of whose members may have lost documents; nil where there is one that has not. What they would
+// answer is not whole, and nobody could say what is missing.
+func (g *group) lost(standing func(addr string) replica.Standing) error {
+	if standing == nil {
+		return nil
+	}
+	for _, m := range g.Members {
+		if standing(m.Addr) != replica.Out {
+			return nil
+		}
+	}
+	return &api.Problem{
+		Code: api.GroupUnavailable, RetryAfterMS: 1000,
+		Detail: fmt.Sprintf("no member of shard %d holds its documents for certain (%s): see GET /_topology for why; POST /_topology?action=accept&member= (weft topology accept) says of one that what it has counts", g.Ordinal, g.joined),
+	}
 }
 
 // round is one fan-out.

@@ -42,10 +42,11 @@ type Options struct {
 	Node, Version string
 	// Order is how a member is chosen among those of a group. Default: replica.Adaptive.
 	Order replica.Order
-	// Standing, if not nil, is asked at each call what is to be thought of each member. It has to be quick.
+	// Standing, if not nil, is asked at each call what is to be thought of each member. It has to be quick. A group all of whose members are
+	// replica.Out is not asked, and counts as failed.
 	Standing func(addr string) replica.Standing
 	// Vouch, if not nil, is asked whether an answer of a member can be taken that speaks of an instance of an index. Its error sends the call
-	// to another member. It is not asked of groups of one, nor of members that are coordinators.
+	// to another member. It is not asked of members that are coordinators.
 	Vouch func(ctx context.Context, m *members.Member, index string, instance uint64) error
 	// Policy decides on hedges and retries, for all calls together. Default: one whose burst is half the number of shards, at least
 	// that of package hedge, and with as many attempts as a group has members, as of the first state.

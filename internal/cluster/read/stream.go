@@ -47,11 +47,16 @@ func newStreams[T any](ctx context.Context, groups int) *streams[T] {
 // taken. Where it fails it may be run again at another member, and is to go on where it was; it never runs twice at once.
 type giver[T any] func(ctx context.Context, m leaf.Member, heard func(func() error) error, send func(T) error) (leaf.Meta, error)
 
-// start lets run give the items of group i to its stream. A member that gives nothing for idle is left for another one; the time that
+// start lets run give the items of group i to its stream. A member that gives nothing for Options.StreamIdle is left for another one; the time that
 // items wait to be taken is none of the member's.
-func (s *streams[T]) start(i int, g *group, idle time.Duration, run giver[T]) {
+func (s *streams[T]) start(r *Reader, i int, g *group, run giver[T]) {
+	idle := r.o.StreamIdle
 	st := &stream[T]{items: make(chan T)}
 	s.all[i] = st
+	if st.err = g.lost(r.o.Standing); st.err != nil {
+		close(st.items)
+		return
+	}
 	var lost error // of a member that did not say it lacks the index
 	t := streamTask(func(ctx context.Context, m leaf.Member) (leaf.Meta, error) {
 		w, ctx := watch(ctx, idle)
