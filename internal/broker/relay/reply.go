@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"errors"
 	"io"
 	"slices"
 
@@ -15,7 +14,9 @@ import (
 )
 
 const (
-	// replyWindow is how much of a reply may be on its way from a node or wait for its client.
+	// replyWindow is how much of a reply may be on its way from a node or wait for its client. One that is not longer is handed on when it is
+	// whole: where the node is lost within it, the client is told so. Of a longer one it has a part by then, and clients take that for a fault of
+	// the connection, whatever the status says.
 	replyWindow = 2 << 20
 	// writeBytes is how much of a reply is handed to gRPC in one piece.
 	writeBytes = 256 << 10
@@ -32,7 +33,7 @@ type replying struct {
 	prefix [grpcraw.PrefixBytes]byte
 	got    int // bytes of the reply
 	want   int // in all; 0: not known yet
-	first  mem.BufferSlice
+	first  mem.BufferSlice // before the prefix is there, and of a reply that is kept until it is whole
 
 	transcode bool // the client does not take the node's compression
 }
@@ -42,7 +43,7 @@ func (r *replying) copy() error {
 	defer func() { r.first.Free() }()
 	for {
 		q, err := r.s.Read()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
@@ -73,9 +74,21 @@ func (r *replying) take(q mem.BufferSlice) error {
 	if r.transcode {
 		return r.decompress(q)
 	}
+	if r.got < r.want && r.want <= replyWindow {
+		r.first = append(r.first, q...)
+		return nil
+	}
+	if len(r.first) > 0 {
+		q, r.first = append(r.first, q...), nil
+	}
 	defer func() { q.Free() }()
 	if r.got > r.want {
 		return errManyMessages
+	}
+	if !r.c.sent {
+		if err := r.headers(); err != nil {
+			return err
+		}
 	}
 	if r.got == r.want {
 		return r.finish(&q)
@@ -234,11 +247,9 @@ func (r *replying) begin(q mem.BufferSlice) error {
 			r.transcode = true
 			return nil
 		}
-		if err := grpc.SetSendCompressor(c.ctx, r.head.Encoding); err != nil {
-			return err
-		}
+		return grpc.SetSendCompressor(c.ctx, r.head.Encoding)
 	}
-	return r.headers()
+	return nil
 }
 
 func (r *replying) headers() error {

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"github.com/weft-search/weft/internal/broker/partition"
@@ -20,7 +19,7 @@ func (b *Broker) stream(c *relay.Call) error {
 	}
 	for {
 		err := c.Next()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF {
 			break
 		}
 		if err != nil {

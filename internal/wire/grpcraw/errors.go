@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -28,8 +29,12 @@ func (e *Error) Unwrap() error { return e.Cause }
 // GRPCStatus is for package status.
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Text) }
 
-// unreachable is the error of calls without a connection, or whose connection is lost.
+// unreachable is the error of calls without a connection, or whose connection is lost. A connection that ends is no end of a reply, so io.EOF is not
+// behind it.
 func unreachable(text string, cause error) *Error {
+	if errors.Is(cause, io.EOF) {
+		cause = io.ErrUnexpectedEOF
+	}
 	return &Error{Code: codes.Unavailable, Text: text, Transport: true, Cause: cause}
 }
 

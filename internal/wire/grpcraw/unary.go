@@ -3,7 +3,6 @@ package grpcraw
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -78,7 +77,7 @@ func (n *Node) Do(ctx context.Context, call *Call, most int, room Room) (*Reply,
 	have, want := 0, -1
 	for {
 		q, err := s.Read()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF {
 			break
 		}
 		if err != nil {
