@@ -31,8 +31,8 @@ type replying struct {
 	head grpcraw.Head
 
 	prefix [grpcraw.PrefixBytes]byte
-	got    int // bytes of the reply
-	want   int // in all; 0: not known yet
+	got    int             // bytes of the reply
+	want   int             // in all; 0: not known yet
 	first  mem.BufferSlice // before the prefix is there, and of a reply that is kept until it is whole
 
 	transcode bool // the client does not take the node's compression

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"path"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -102,6 +104,14 @@ func (g *gathering) Call(ctx context.Context, part int, method string, req []byt
 
 // ask is Call with the whole of the node's reply but its message; nil where there is none.
 func (g *gathering) ask(ctx context.Context, part int, method string, req []byte) (out []byte, reply *grpcraw.Reply, err error) {
+	// It runs on goroutines that nobody else guards, and a fault of ours with one reply is not to end all calls.
+	defer func() {
+		if v := recover(); v != nil {
+			g.b.cfg.Metrics.Panics.Inc()
+			g.b.cfg.Log.Error("call failed", "call", method, "error", fmt.Sprintf("panic: %v\n%s", v, debug.Stack()))
+			out, reply, err = nil, nil, errInternal
+		}
+	}()
 	k := g.at[part]
 	if k == nil {
 		return nil, nil, errGone
