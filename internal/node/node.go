@@ -52,6 +52,8 @@ type Node struct {
 	shards *leafserve.Servers
 	leaf   leaf.Leaf // what shards serves
 	summa  *summanode.Server
+	// summaSearches answers the searches of summa.
+	summaSearches *summaSearcher
 
 	searches, writes, bulks *admit.Gate // places
 	scans                   *admit.Gate // places of lists of ids and of exports, which keep a snapshot as long as their caller reads
@@ -139,7 +141,9 @@ func New(cfg Config) (*Node, error) {
 	})
 	n.summaMemory = admit.New(front.GateMemory, l.RequestBytes, l.SearchQueue+l.BulkQueue, l.QueueWait)
 	if cfg.SummaAddr != "" {
-		n.summa = summanode.New(summanode.Config{Host: summaHost{n}, Searcher: newSummaSearcher(cfg.SummaTokenizers), Limits: cfg.Summa, Log: n.log, Metrics: cfg.Metrics})
+		n.summaSearches = newSummaSearcher(cfg.SummaTokenizers, cfg.Summa.Query)
+		n.summa = summanode.New(summanode.Config{Host: summaHost{n}, Searcher: n.summaSearches, Limits: cfg.Summa, Log: n.log, Metrics: cfg.Metrics})
+		cfg.Metrics.GaugeFunc("weft_summa_search_held_bytes", "What searches over Summa hold beside their replies.", func() float64 { return float64(n.summaSearches.held.Load()) })
 	}
 	n.resolveMetrics()
 	n.placed.dir = dir
@@ -220,8 +224,9 @@ func (n *Node) Metrics() *obs.Metrics { return n.cfg.Metrics }
 func (n *Node) Opened() <-chan struct{} { return n.opened }
 
 // Close tells /readyz, goes on for Config.LameDuck, stops accepting calls, waits for those under way until ctx ends, then
-// interrupts them, closes the indexes and lets the data folder go. What was acknowledged is safe in any case. When calls had to be
-// cut off the error has a *DrainError in it. Closing again does nothing and returns the same error.
+// interrupts them, closes the indexes and lets the data folder go. What was acknowledged is safe in any case; what is staged in indexes that
+// show writes on commit is committed, for which there is a minute more. When calls had to be cut off the error has a *DrainError in it.
+// Closing again does nothing and returns the same error.
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() { n.closeErr = n.close(ctx) })
 	return n.closeErr

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -173,13 +174,27 @@ func (h summaHost) Counted(indexed, rejected, deleted int) {
 type summaSearcher struct {
 	cache  summaquery.Cache
 	models *wordpiece.Store
+	// held is what all searches hold beside their replies, in bytes, and most is what they may. A search that waits for room for its reply
+	// has no place among those that run, but it holds what it has found.
+	held atomic.Int64
+	most int64
 }
 
 var _ summanode.Searcher = (*summaSearcher)(nil)
 
-// newSummaSearcher returns a searcher with the tokenizers of a folder, or without any.
-func newSummaSearcher(tokenizers string) *summaSearcher {
-	s := &summaSearcher{}
+const (
+	// heldRoom is what all searches may hold beside their replies, in multiples of what one may.
+	heldRoom = 2
+	// leastHeld is what a search may hold in any case.
+	leastHeld = 1 << 20
+)
+
+// errHeld is what a search is told that finds no room: other searches will give it back.
+var errHeld = &summa.Error{Code: codes.ResourceExhausted, Text: "Search capacity is full; retry with backoff"}
+
+// newSummaSearcher returns a searcher within limits, with the tokenizers of a folder, or without any.
+func newSummaSearcher(tokenizers string, l summa.Limits) *summaSearcher {
+	s := &summaSearcher{most: heldRoom * int64(l.WithDefaults().MaxSearchHeldBytes)}
 	if tokenizers != "" {
 		s.models = wordpiece.NewStore(tokenizers)
 	}
@@ -192,7 +207,17 @@ func (s *summaSearcher) index(v *summanode.View) *summaquery.Index {
 
 // Search implements summanode.Searcher.
 func (s *summaSearcher) Search(ctx context.Context, v *summanode.View, req *summapb.SearchRequest, w summa.Window, l summa.Limits) (*summapb.SearchResponse, error) {
-	return summaquery.Search(ctx, s.index(v), req, w, l)
+	ix, mine := s.index(v), int64(0)
+	ix.Hold = func(bytes int) error {
+		n := int64(bytes)
+		mine += n
+		if s.held.Add(n) > s.most && n > 0 && mine > leastHeld {
+			return errHeld
+		}
+		return nil
+	}
+	defer func() { s.held.Add(-mine) }()
+	return summaquery.Search(ctx, ix, req, w, l)
 }
 
 // TextStats implements summanode.Searcher.

@@ -1,11 +1,17 @@
 package node
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"sort"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+
 	summapb "github.com/weft-search/weft/api/summa"
+	"github.com/weft-search/weft/internal/node/summanode"
 	"github.com/weft-search/weft/internal/shard/summaquery/oracletest"
+	"github.com/weft-search/weft/internal/summa"
 )
 
 // GetIndexInfo tells what segments take and what of that are vectors, and how many terms the sparse ones have however they are kept.
@@ -76,5 +82,51 @@ func TestSummaIndexInfoTellsMemory(t *testing.T) {
 		if _, err := s.index.ForceMerge(t.Context(), &summapb.ForceMergeRequest{IndexName: "m"}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestWhatSearchesHoldIsBoundedForTheNode has other searches hold more and more: the last at which one finds room, and one byte past that. Small
+// ones always do, and all of it is given back however a search ends.
+func TestWhatSearchesHoldIsBoundedForTheNode(t *testing.T) {
+	s := newSummaNode(t, Config{Summa: summanode.Limits{Query: summa.Limits{MaxSearchHeldBytes: 16 << 20}}})
+	s.create("p", `index p { field id: text<raw> [primary, stored] field c: text<simple> [indexed<chunked>] field t: text<simple> [indexed] }`)
+	var docs []*summapb.NamedDocument
+	for i := range 300 {
+		d := summaText("id", fmt.Sprint(i), "t", "word")
+		for range 100 {
+			d.Fields = append(d.Fields, &summapb.FieldEntry{Name: "c", Value: oracletest.Text("passage")})
+		}
+		docs = append(docs, d)
+	}
+	s.batch("p", docs...)
+	s.commit("p")
+	term := func(field, word string) *summapb.Query {
+		return &summapb.Query{Query: &summapb.Query_Term{Term: &summapb.TermQuery{Field: field, Term: word}}}
+	}
+	all := &s.node.summaSearches.held
+	ask := func(others int64, q *summapb.Query) error {
+		all.Store(others)
+		_, err := s.search.Search(t.Context(), &summapb.SearchRequest{IndexName: "p", Limit: 300, Query: q})
+		if n := all.Swap(0); n != others {
+			t.Fatalf("%d bytes are held behind a search, %d before", n, others)
+		}
+		return err
+	}
+	most := s.node.summaSearches.most
+	if most != 32<<20 {
+		t.Errorf("all searches may hold %d bytes", most)
+	}
+	branch := &summapb.WeightedQuery{Query: term("c", "passage"), Weight: 1}
+	heavy := &summapb.Query{Query: &summapb.Query_Fusion{Fusion: &summapb.FusionQuery{Queries: []*summapb.WeightedQuery{branch, branch}}}}
+	peak := int64(sort.Search(int(most), func(free int) bool { return ask(most-int64(free), heavy) == nil }))
+	if peak <= leastHeld || peak > 16<<20 {
+		t.Errorf("the search holds %d bytes", peak)
+	}
+	if err := ask(most-peak, heavy); err != nil {
+		t.Errorf("at the bound: %v", err)
+	}
+	wantStatus(t, ask(most-peak+1, heavy), codes.ResourceExhausted, "Search capacity is full; retry with backoff")
+	if err := ask(2*most, term("t", "word")); err != nil {
+		t.Errorf("a small one: %v", err)
 	}
 }

@@ -7,6 +7,9 @@ import (
 	"io"
 	"runtime/debug"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -46,7 +49,9 @@ type call struct {
 	encode  int
 	stream  bool          // the caller may be as late with its messages as it likes
 	arrives func() error  // called when a message begins to arrive
-	memory  claim         // of its messages
+	yield   func()        // gives up memory that others may have; may be nil
+	memory  claim         // of the message that arrives or is worked on
+	size    int64         // what that takes when it is whole: what memory has, and what of it is not charged
 	room    *grpcmsg.Room // of the reply
 	made    int64         // how much of it hydrate was told of
 }
@@ -67,7 +72,8 @@ func unary[M any, P message[M], R proto.Message](service, name string, serve fun
 		s := srv.(*Server)
 		return s.handle(service, name, ss, func(c *call) error {
 			m := P(new(M))
-			if err := c.receive(m); err != nil {
+			closing := c.closing()
+			if err := closing.ends(c.receive(m)); err != nil {
 				if err == io.EOF {
 					return errNoMessage
 				}
@@ -120,16 +126,19 @@ func (s *Server) handle(service, name string, ss grpc.ServerStream, run func(*ca
 	if !bound {
 		return grpcmsg.ErrNotBound
 	}
-	if err := conn.Enter(ctx); err != nil {
-		return err
-	}
-	defer conn.Leave()
-	// Who has sent nothing yet, and a stream that may be silent for hours, take no place of those who have.
-	gate, stream := s.arriving, name == "IndexDocuments"
+	// Who has sent nothing yet, and a stream that may be silent for hours, take no place of those who have. A stream has one of the places of
+	// its connection only while it is at work.
+	stream := name == "IndexDocuments"
+	var place *admit.Place
 	if stream {
-		gate = s.streams
+		place, err = s.enterStream(ctx)
+	} else {
+		if err := conn.Enter(ctx); err != nil {
+			return err
+		}
+		defer conn.Leave()
+		place, err = s.arriving.TryEnter(1)
 	}
-	place, err := gate.TryEnter(1)
 	if err != nil {
 		return errTooMany
 	}
@@ -204,11 +213,76 @@ func codeName(c codes.Code) string {
 	return strings.ToLower(b.String())
 }
 
-// need sees to it that so many bytes are charged for the messages of the call.
+// closing ends a call whose message is not whole when the server ends: at once as long as nothing of it has come, else a while later.
+// Nothing was done for it, and its caller may never send the rest.
+type closing struct {
+	c     *call
+	begun atomic.Bool // the message has
+	stop  func() bool
+
+	mu    sync.Mutex
+	over  bool
+	late  *time.Timer
+	ended bool // the call was
+}
+
+func (c *call) closing() *closing {
+	e := &closing{c: c}
+	arrives := c.arrives
+	c.arrives = func() error {
+		e.begun.Store(true)
+		return arrives()
+	}
+	e.stop = context.AfterFunc(c.s.draining, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		switch {
+		case e.over:
+		case e.begun.Load():
+			e.late = time.AfterFunc(c.s.cfg.Limits.Wait, e.end)
+		default:
+			e.endLocked()
+		}
+	})
+	return e
+}
+
+func (e *closing) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.endLocked()
+}
+
+func (e *closing) endLocked() {
+	if !e.over {
+		e.ended = true
+		e.c.cancel(errClosing)
+	}
+}
+
+// ends says that the message was received, with an error or not, and returns what became of it. From then on the call goes to its end.
+func (e *closing) ends(err error) error {
+	e.stop()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.over = true
+	if e.late != nil {
+		e.late.Stop()
+	}
+	if e.ended {
+		return errClosing
+	}
+	return err
+}
+
+// need sees to it that so many bytes are charged for the message of the call.
 func (c *call) need(bytes int64) error {
 	more := bytes - freeBytes - c.memory.held
-	if more <= 0 {
+	if more <= 0 || c.yield != nil && c.s.memory.try(c.ctx, &c.memory, more) {
 		return nil
+	}
+	if c.yield != nil {
+		c.yield()
 	}
 	return c.s.memory.take(c.ctx, &c.memory, more, c.s.cfg.Limits.Wait, c.s.cfg.Limits.Stall)
 }
@@ -225,22 +299,20 @@ const (
 
 // receive reads a message. io.EOF means that the caller has closed its side.
 func (c *call) receive(m proto.Message) error {
-	before := int64(0) // what the call holds beside this message
 	in := grpcmsg.Incoming{
 		Stream: c.in, Cancel: c.cancel, Stall: c.s.cfg.Limits.Stall, Most: c.decode, Patient: c.stream,
-		Need: func(bytes int64) error { return c.need(before + bytes) },
+		Need: c.need,
 		Expect: func(bytes int, compressed bool) error {
 			if c.arrives != nil {
 				if err := c.arrives(); err != nil {
 					return err
 				}
 			}
-			before = c.memory.held
 			times := int64(plainNeed)
 			if compressed {
 				times = compressedNeed
 			}
-			c.memory.most = before + times*int64(bytes)
+			c.memory.most = times * int64(bytes)
 			return nil
 		},
 	}
@@ -251,11 +323,11 @@ func (c *call) receive(m proto.Message) error {
 	n := data.Len()
 	var whole []byte
 	if header[0] == 0 {
-		if err = c.need(before + 2*int64(n)); err == nil {
+		if err = c.need(2 * int64(n)); err == nil {
 			whole = data.Materialize()
 		}
 	} else {
-		whole, err = c.decompress(data, before+int64(n))
+		whole, err = c.decompress(data, int64(n))
 	}
 	data.Free()
 	if err != nil {
@@ -266,15 +338,15 @@ func (c *call) receive(m proto.Message) error {
 	if growth > most {
 		return &summa.Error{Code: codes.ResourceExhausted, Text: "the message has too many parts for its length"}
 	}
-	if err := c.need(before + int64(n) + int64(len(whole)) + growth); err != nil {
+	if err := c.need(int64(n) + int64(len(whole)) + growth); err != nil {
 		return err
 	}
 	if err := decodeOptions.Unmarshal(whole, m); err != nil {
 		return errUndecoded
 	}
 	// The bytes are in its parts now.
-	is := before + int64(len(whole)) + growth
-	c.s.memory.shrink(&c.memory, is-freeBytes, is)
+	c.size = int64(len(whole)) + growth
+	c.s.memory.shrink(&c.memory, c.size-freeBytes, c.size)
 	return nil
 }
 

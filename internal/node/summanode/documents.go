@@ -7,12 +7,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/schema"
@@ -39,9 +37,6 @@ const (
 	// otherReply is more than a reply takes beside its errors.
 	otherReply = 64
 )
-
-// pause is how long a stream is silent before what it has sent is applied, and its memory given back.
-const pause = time.Second
 
 // writer converts documents and applies them in runs, and keeps what was refused by the place it had in the request.
 type writer struct {
@@ -201,108 +196,6 @@ func (w *writer) all(docs []*summapb.NamedDocument) error {
 		docs[at] = nil
 	}
 	return w.flush(0)
-}
-
-// indexDocuments takes a stream: documents of one index that follow one another are converted and applied in runs.
-func (s *Server) indexDocuments(c *call) error {
-	var (
-		w     *writer
-		out   = &summapb.IndexDocumentsResponse{}
-		kept  int // memory of the errors in out
-		run   int // documents in hand
-		bytes int // that they take
-		late  error
-		mu    sync.Mutex // of all of it; not held while the next message is waited for
-	)
-	finish := func() error {
-		if w == nil {
-			return nil
-		}
-		err := w.flush(0)
-		w.count()
-		w.index.Release()
-		out.IndexedCount += uint32(w.accepted)
-		out.Errors = append(out.Errors, w.sorted()...)
-		kept += w.errorBytes
-		w = nil
-		run, bytes = 0, 0
-		c.unload()
-		if err == nil && kept > c.encode {
-			err = &summa.Error{Code: codes.ResourceExhausted, Text: "too many documents of the stream were refused; the documents so far are in"}
-		}
-		return err
-	}
-	unhook := context.AfterFunc(c.s.draining, func() { c.cancel(errClosing) })
-	defer unhook()
-	// A writer that was admitted applies what it has, whatever becomes of its caller.
-	ctx := context.WithoutCancel(c.ctx)
-	mu.Lock()
-	defer mu.Unlock()
-	defer func() {
-		if w != nil {
-			w.index.Release()
-			w = nil // idle may run once more
-		}
-	}()
-	idle := time.AfterFunc(pause, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if late == nil {
-			late = finish()
-		}
-	})
-	defer idle.Stop()
-	arrived := true
-	c.arrives = func() error {
-		arrived = true
-		idle.Stop()
-		mu.Lock()
-		return late
-	}
-	for at := 0; ; at++ {
-		m := &summapb.IndexDocumentRequest{}
-		arrived = false
-		idle.Reset(pause)
-		mu.Unlock()
-		err := c.receive(m)
-		if !arrived {
-			idle.Stop()
-			mu.Lock()
-		}
-		if late != nil {
-			return late
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			if end := finish(); end != nil {
-				return end
-			}
-			return err
-		}
-		if w != nil && (w.index.Name != m.IndexName || run >= runDocs || bytes >= runBytes) {
-			if err := finish(); err != nil {
-				return err
-			}
-		}
-		if w == nil {
-			i, err := s.use(ctx, m.IndexName)
-			if err != nil {
-				return err
-			}
-			w = s.writer(ctx, i, false)
-		}
-		if err := w.add(at, m.Fields); err != nil {
-			return err
-		}
-		run++
-		bytes += proto.Size(m)
-	}
-	if err := finish(); err != nil {
-		return err
-	}
-	return c.send(out)
 }
 
 // mutate takes one of the few places of deletions and upserts.

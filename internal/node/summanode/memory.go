@@ -69,12 +69,20 @@ func (m *memory) safe(c *claim, more int64) bool {
 	if free < 0 {
 		return false
 	}
+	// An eighth is left out, so that one who says that it needs everything, and sends little, does not keep others from beginning.
+	need := func(o *claim, held int64) int64 { return max(0, min(o.most, m.limit-m.limit/8)-held) }
+	most := need(c, c.held+more)
+	for o := range m.holds {
+		if o != c {
+			most = max(most, need(o, o.held))
+		}
+	}
+	if most <= free {
+		return true // any order
+	}
 	type left struct{ held, need int64 }
 	list := make([]left, 0, len(m.holds)+1)
-	add := func(o *claim, held int64) {
-		// An eighth is left out, so that one who says that it needs everything, and sends little, does not keep others from beginning.
-		list = append(list, left{held, max(0, min(o.most, m.limit-m.limit/8)-held)})
-	}
+	add := func(o *claim, held int64) { list = append(list, left{held, need(o, held)}) }
 	for o := range m.holds {
 		if o != c {
 			add(o, o.held)
@@ -162,6 +170,35 @@ func (m *memory) take(ctx context.Context, c *claim, more int64, idle, longest t
 		m.mu.Unlock()
 		return err
 	}
+}
+
+// try takes more for a call if it is there at once.
+func (m *memory) try(ctx context.Context, c *claim, more int64) bool {
+	m.mu.Lock()
+	most := c.most
+	c.most = max(c.most, c.held+more)
+	if slices.ContainsFunc(m.queue, func(w *memoryWaiter) bool { return w.c.held == 0 }) || !m.safe(c, more) {
+		c.most = most
+		m.mu.Unlock()
+		return false
+	}
+	m.give(c, more)
+	m.mu.Unlock()
+	return m.counted(ctx, c, more) == nil
+}
+
+// move gives all that one claim has to another, which will need no more than it has then.
+func (m *memory) move(from, to *claim) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	to.pieces = append(to.pieces, from.pieces...)
+	if to.held += from.held; to.held > 0 {
+		m.holds[to] = struct{}{}
+	}
+	delete(m.holds, from)
+	*from = claim{}
+	to.most = to.held
+	m.grant()
 }
 
 // counted counts what a call was given.

@@ -32,7 +32,9 @@ import (
 // emptyHost has no index.
 type emptyHost struct {
 	closing bool
-	use     func() // called by Use; may be nil
+	use     func()                     // called by Use; may be nil
+	schema  *schema.Schema             // of the index a; nil: there is none
+	write   func(ops []shard.Op) error // may be nil
 	mu      sync.Mutex
 	charged int64 // now
 	most    int64 // ever
@@ -46,8 +48,19 @@ func (h *emptyHost) Use(_ context.Context, name string) (*Index, error) {
 	if h.use != nil {
 		h.use()
 	}
-	return nil, summa.NoIndex(name)
+	if name != "a" || h.schema == nil {
+		return nil, summa.NoIndex(name)
+	}
+	return &Index{Name: name, Engine: fixedEngine{s: h.schema}, Context: context.Background(), OnCommit: true, Release: func() {}}, nil
 }
+
+// fixedEngine has a schema and nothing else.
+type fixedEngine struct {
+	Engine
+	s *schema.Schema
+}
+
+func (e fixedEngine) Schema() *schema.Schema { return e.s }
 
 func (h *emptyHost) Create(context.Context, string, *schema.Schema, bool) (bool, error) {
 	return false, errors.New("none")
@@ -60,8 +73,11 @@ func (h *emptyHost) Names() []string {
 	return []string{"a", "b"}
 }
 
-func (h *emptyHost) Write(context.Context, *Index, []shard.Op, int) ([]shard.OpResult, error) {
-	return nil, errors.New("none")
+func (h *emptyHost) Write(_ context.Context, _ *Index, ops []shard.Op, _ int) ([]shard.OpResult, error) {
+	if h.write == nil {
+		return nil, errors.New("none")
+	}
+	return make([]shard.OpResult, len(ops)), h.write(ops)
 }
 func (h *emptyHost) Full(error) bool { return false }
 func (h *emptyHost) Refusal(_ context.Context, err error) *summa.Error {

@@ -95,6 +95,8 @@ type Server struct {
 	calls     *admit.Gate
 	arriving  *admit.Gate
 	streams   *admit.Gate
+	quiet     quiet       // streams that wait for their callers
+	refused   *admit.Gate // bytes of the errors of streams
 	memory    *memory
 	replies   *grpcmsg.Outgoing
 	sources   sync.Pool // *[]byte, of documents that are read for GetDocument
@@ -120,7 +122,8 @@ func New(cfg Config) *Server {
 		documents: admit.New("summa_documents", documents, cfg.Limits.Calls, cfg.Limits.Wait),
 		calls:     admit.New("summa_calls", int64(cfg.Limits.Calls), 0, 0),
 		arriving:  admit.New("summa_arriving", int64(cfg.Limits.Arriving), 0, 0),
-		streams:   admit.New("summa_streams", int64(cfg.Limits.Streams), 0, 0),
+		streams:   admit.New("summa_streams", int64(cfg.Limits.Streams), cfg.Limits.Streams, cfg.Limits.Wait),
+		refused:   admit.New("summa_refused", max(cfg.Host.MemoryLimit()/4, runStep), 0, 0),
 		memory:    newMemory(cfg.Host),
 		replies:   grpcmsg.NewOutgoing(max(leastReplies, replyRoom*int64(max(cfg.Limits.SearchEncode, cfg.Limits.IndexEncode)))),
 	}

@@ -81,6 +81,13 @@ func (d *deaf) frame(kind, flags byte, stream uint32, b []byte) {
 
 // call sends a whole call, with a message of those bytes.
 func (d *deaf) call(path string, message ...byte) (stream uint32) {
+	stream = d.begin(path)
+	d.frame(0, 1, stream, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...))
+	return stream
+}
+
+// begin sends the beginning of a call, without a message.
+func (d *deaf) begin(path string) (stream uint32) {
 	var b []byte
 	for _, f := range [][2]string{
 		{":method", "POST"},
@@ -98,7 +105,6 @@ func (d *deaf) call(path string, message ...byte) (stream uint32) {
 	stream = d.next
 	d.next += 2
 	d.frame(1, 4, stream, b)
-	d.frame(0, 1, stream, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...))
 	return stream
 }
 
