@@ -62,10 +62,14 @@ func (s *Stats) AvgLen() float32 {
 	return score.AvgLen(score.FieldStats{SumLen: s.SumLen, Docs: s.Passages})
 }
 
-// Floor is the least length that a passage counts with: that of the passage at nine tenths of all, by length ascending. It is 0 without
-// passages.
+// Floor is the least length that a passage counts with: the 90th percentile of all by nearest rank, which is the least length that nine
+// tenths of the passages do not exceed. It is 0 without passages.
 func (s *Stats) Floor() uint32 {
-	at := cmp.Or(s.FloorOf, s.Passages) * 9 / 10
+	n := cmp.Or(s.FloorOf, s.Passages)
+	at := n - n/10 - 1 // n − ⌊n/10⌋ is ⌈9n/10⌉
+	if n == 0 {
+		return 0
+	}
 	for _, l := range slices.Sorted(maps.Keys(s.Lengths)) {
 		n := s.Lengths[l]
 		if at < n {

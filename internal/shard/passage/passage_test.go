@@ -111,7 +111,7 @@ func scores(c passage.Clause, st *passage.Stats, passages [][]string) map[uint32
 	slices.Sort(lens)
 	floor := uint32(0)
 	if len(lens) > 0 {
-		floor = lens[len(lens)*9/10]
+		floor = lens[(len(lens)*9+9)/10-1]
 	}
 	avg := float32(1)
 	if st.Passages > 0 {

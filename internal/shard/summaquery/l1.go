@@ -626,7 +626,7 @@ func (f *fusion) votes() (map[place]*votesOf, error) {
 	return out, nil
 }
 
-// export makes the scores of a candidate as they are sent: the best passages, and the document.
+// export makes the scores of a candidate as they are sent: the best passages by their formula's score, or all by ordinal, and the document.
 func (f *fusion) export(c *candidate, most int, ranked bool) (*summapb.CandidateScores, int) {
 	out := &summapb.CandidateScores{Document: map[string]float32{}, ScoredPassages: uint32(len(c.passages))}
 	qs := f.req.GetQueries()
@@ -636,20 +636,9 @@ func (f *fusion) export(c *candidate, most int, ranked bool) (*summapb.Candidate
 		}
 	}
 	rows := slices.Clone(c.passages)
-	best := func(p passageRow) float32 {
-		if ranked {
-			return p.score
-		}
-		var m float32
-		first := true
-		for _, one := range p.cells {
-			if one.present && (first || one.value > m) {
-				m, first = one.value, false
-			}
-		}
-		return m
+	if ranked {
+		slices.SortStableFunc(rows, func(a, b passageRow) int { return cmp.Compare(b.score, a.score) })
 	}
-	slices.SortStableFunc(rows, func(a, b passageRow) int { return cmp.Compare(best(b), best(a)) })
 	omitted := len(rows) - min(most, len(rows))
 	for _, p := range rows[:min(most, len(rows))] {
 		ps := &summapb.PassageScores{Ordinal: p.ordinal, Scores: map[string]float32{}}

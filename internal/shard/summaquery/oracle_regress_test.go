@@ -236,7 +236,7 @@ func TestScoresThatAreFilledIn(t *testing.T) {
 		s, ok := p.Scores["s"]
 		got = append(got, fmt.Sprint(p.Ordinal, " ", s, " ", ok))
 	}
-	if want := "1 6 true, 0 0 true, 2 0 true"; strings.Join(got, ", ") != want {
+	if want := "0 0 true, 1 6 true, 2 0 true"; strings.Join(got, ", ") != want {
 		t.Errorf("values of a sparse field score %q, want %q", strings.Join(got, ", "), want)
 	}
 }

@@ -606,20 +606,10 @@ func (c *candidate) export(f *summapb.FusionQuery, most int, ranked bool, chunk 
 			out.document[f.Queries[i].Name] = *x
 		}
 	}
-	top := func(o uint32) float32 {
-		if ranked {
-			return c.score[o]
-		}
-		best, some := float32(0), false
-		for _, x := range c.passages[o] {
-			if x != nil && (!some || *x > best) {
-				best, some = *x, true
-			}
-		}
-		return best
+	rows := slices.Clone(c.rows) // by ordinal
+	if ranked {
+		slices.SortStableFunc(rows, func(a, b uint32) int { return cmp.Compare(c.score[b], c.score[a]) })
 	}
-	rows := slices.Clone(c.rows)
-	slices.SortStableFunc(rows, func(a, b uint32) int { return cmp.Compare(top(b), top(a)) })
 	for _, o := range rows[:min(most, len(rows))] {
 		p := exportedPassage{ordinal: o, scores: map[string]float32{}}
 		for i, x := range c.passages[o] {

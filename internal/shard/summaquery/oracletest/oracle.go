@@ -382,7 +382,7 @@ func (r *running) findFloor(field int) int {
 		return 0
 	}
 	sort.Ints(all)
-	return all[len(all)*9/10]
+	return all[(len(all)*9+9)/10-1]
 }
 
 // kept are the words of a match that score: the rarest, those in no document last, equals in order of the text.
