@@ -62,7 +62,11 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 	}
 	switch {
 	case isDiskFull(err):
-		return &api.Problem{Code: api.DiskFull, RetryAfterMS: 5000, Detail: readOnlyReason(err) + "; nothing of this was written", Cause: err}
+		undone := "nothing of this was written"
+		if e, ok := errors.AsType[*undoneError](err); ok {
+			undone = e.undone
+		}
+		return &api.Problem{Code: api.DiskFull, RetryAfterMS: 5000, Detail: readOnlyReason(err) + "; " + undone, Cause: err}
 	case errors.Is(err, shard.ErrReadOnly), errors.Is(err, wal.ErrFailed), errors.Is(err, shard.ErrFenced):
 		return &api.Problem{Code: api.ReadOnly, Detail: readOnlyReason(err), Cause: err}
 	case errors.Is(err, shard.ErrExists):
@@ -90,6 +94,34 @@ func (n *Node) problem(ctx context.Context, err error) *api.Problem {
 		return &api.Problem{Code: api.IndexUnavailable, Field: indexParam, Detail: "a file of the index is damaged; weft doctor on the data folder tells which", Cause: err}
 	}
 	return front.LastProblem(err)
+}
+
+// undoneError is of a task that writes no documents, and failed.
+type undoneError struct {
+	undone string // what is so, after "…; "
+	cause  error
+}
+
+func (e *undoneError) Error() string { return e.cause.Error() }
+func (e *undoneError) Unwrap() error { return e.cause }
+
+// tasks is an engine that tells of its failures what is so then.
+type tasks struct{ engine }
+
+// Commit implements engine.
+func (t tasks) Commit(ctx context.Context) error {
+	if err := t.engine.Commit(ctx); err != nil {
+		return &undoneError{"nothing more shows than before, and what is staged stays so until the next commit", err}
+	}
+	return nil
+}
+
+// Merge implements engine.
+func (t tasks) Merge(ctx context.Context, maxSegments int) error {
+	if err := t.engine.Merge(ctx, maxSegments); err != nil {
+		return &undoneError{"what shows is as it was, in more segments than were asked for", err}
+	}
+	return nil
 }
 
 // isDamage tells whether an error says that bytes on the disk are not what was written.

@@ -38,7 +38,7 @@ func (h summaHost) Use(ctx context.Context, name string) (*summanode.Index, erro
 		return nil, err
 	}
 	return &summanode.Index{
-		Name: l.entry.Name, Engine: l.eng, Context: l.ctx, OnCommit: l.entry.onCommit(), Release: l.release,
+		Name: l.entry.Name, Engine: tasks{l.eng}, Context: l.ctx, OnCommit: l.entry.onCommit(), Release: l.release,
 		Analyzers: func(s *schema.Schema) (exec.Analyzers, error) { return l.analyzersOf(s) },
 	}, nil
 }

@@ -23,6 +23,8 @@ import (
 	"github.com/weft-search/weft/internal/node/summanode"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/summa"
+	"github.com/weft-search/weft/internal/vfs"
+	"github.com/weft-search/weft/internal/vfs/faultfs"
 )
 
 const summaNotes = `index notes { field id: text<raw> [primary, stored] field t: text [indexed, stored] }`
@@ -830,5 +832,54 @@ func TestSummaErrors(t *testing.T) {
 		if got.Code != c.code || !strings.HasPrefix(got.Text, c.text) || strings.Contains(got.Text, "secret") {
 			t.Errorf("%v: %v", c.err, got)
 		}
+	}
+}
+
+// TestSummaOnAFullDisk fills the disk under a commit and under a merge: each error says what is so, which is not that of a write, and a retry does
+// what could not be done.
+func TestSummaOnAFullDisk(t *testing.T) {
+	disk := faultfs.New(vfs.OS)
+	s := newSummaNode(t, Config{FS: disk})
+	s.create("notes", summaNotes)
+	s.batch("notes", summaText("id", "1", "t", "x"))
+	s.commit("notes")
+	s.batch("notes", summaText("id", "2", "t", "x"))
+	disk.Inject(faultfs.From(1, faultfs.Space, faultfs.NoSpace))
+	const full = "the disk is full; searches go on, and writes do by themselves when there is room again; "
+	_, err := s.index.BatchIndexDocuments(t.Context(), &summapb.BatchIndexDocumentsRequest{IndexName: "notes", Documents: []*summapb.NamedDocument{summaText("id", "3")}})
+	wantStatus(t, err, codes.ResourceExhausted, full+"nothing of this was written")
+	const staged = "nothing more shows than before, and what is staged stays so until the next commit"
+	_, err = s.index.Commit(t.Context(), &summapb.CommitRequest{IndexName: "notes"})
+	wantStatus(t, err, codes.ResourceExhausted, full+staged)
+	_, err = s.index.ForceMerge(t.Context(), &summapb.ForceMergeRequest{IndexName: "notes"})
+	wantStatus(t, err, codes.ResourceExhausted, full+staged)
+	if p := s.do("POST", "/commit?index=notes", "", "").problem(507, api.DiskFull); p["detail"] != full+staged {
+		t.Errorf("over HTTP: %v", p["detail"])
+	}
+	if ids := s.all("notes", "id"); !slices.Equal(ids, []string{"1"}) {
+		t.Errorf("%v show", ids)
+	}
+	disk.Inject(nil)
+	for { // the log looks now and then whether there is room
+		if _, err := s.index.Commit(t.Context(), &summapb.CommitRequest{IndexName: "notes"}); err == nil {
+			break
+		} else if codeOf(err) != "RESOURCE_EXHAUSTED" {
+			t.Fatal(err)
+		}
+	}
+	if ids := s.all("notes", "id"); !slices.Equal(ids, []string{"1", "2"}) {
+		t.Errorf("%v show behind the commit", ids)
+	}
+	// Two segments and nothing staged: only the merge wants room.
+	disk.Inject(faultfs.From(1, faultfs.Space, faultfs.NoSpace))
+	_, err = s.index.ForceMerge(t.Context(), &summapb.ForceMergeRequest{IndexName: "notes"})
+	wantStatus(t, err, codes.ResourceExhausted, full+"what shows is as it was, in more segments than were asked for")
+	disk.Inject(nil)
+	if ids := s.all("notes", "id"); !slices.Equal(ids, []string{"1", "2"}) {
+		t.Errorf("%v show behind the merge", ids)
+	}
+	r, err := s.index.ForceMerge(t.Context(), &summapb.ForceMergeRequest{IndexName: "notes"})
+	if err != nil || r.NumSegments != 1 {
+		t.Errorf("%v, %v", r, err)
 	}
 }

@@ -109,7 +109,7 @@ func (n *Node) commitIndex(c *front.Call) *api.Problem {
 // once it does nothing.
 func (l lease) commit() (docs uint64, err error) {
 	if l.entry.onCommit() {
-		if err := l.eng.Commit(l.ctx); err != nil {
+		if err := (tasks{l.eng}).Commit(l.ctx); err != nil {
 			if cause := context.Cause(l.ctx); cause != nil {
 				return 0, cause
 			}
