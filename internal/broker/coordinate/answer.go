@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/weft-search/weft/internal/score"
 )
@@ -52,8 +52,17 @@ func (p *Plan) Answer(ctx context.Context, replies []Reply, leftOut int, began t
 		return nil, e.tooLarge(l.Transfer)
 	}
 	if p.tracing {
-		out = e.appendTraces(out, replies)
-		if len(out) > l.Transfer {
+		traces := 0
+		for _, t := range e.traces {
+			traces += len(t)
+		}
+		if len(out)+traces > l.Transfer {
+			return nil, tooLarge("traced", l.Transfer)
+		}
+		if err := e.budget.take(len(out) + traces); err != nil {
+			return nil, err
+		}
+		if out = e.appendTraces(out); len(out) > l.Transfer {
 			return nil, tooLarge("traced", l.Transfer)
 		}
 	}
@@ -293,17 +302,8 @@ func (e *evidence) rest(out []byte, r *ranking, leftOut uint32, own, began time.
 	if r.method != "" {
 		out = appendText(out, 6, r.method)
 	}
-	for _, branch := range sortedKeys(e.lists) {
-		list := appendUint(nil, 1, uint64(branch))
-		for _, part := range e.lists[branch] {
-			c := cursor{rest: part}
-			for f := (field{}); c.next(&f); {
-				if f.num == 2 {
-					list = append(list, f.raw...)
-				}
-			}
-		}
-		out = appendBytes(out, 7, list)
+	for _, branch := range slices.Sorted(maps.Keys(e.lists)) {
+		out = e.appendList(out, branch)
 	}
 	if e.seeded {
 		out = appendUint(out, 9, 1)
@@ -311,28 +311,51 @@ func (e *evidence) rest(out []byte, r *ranking, leftOut uint32, own, began time.
 	return appendUint(out, 10, uint64(add32(e.missing, leftOut)))
 }
 
-func sortedKeys(m map[uint32][][]byte) []uint32 {
-	keys := make([]uint32, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
+// appendList passes on what a branch nominated at all nodes.
+func (e *evidence) appendList(out []byte, branch uint32) []byte {
+	index := appendUint(nil, 1, uint64(branch))
+	candidates := func(take func(raw []byte)) {
+		for _, list := range e.lists[branch] {
+			c := cursor{rest: list}
+			for f := (field{}); c.next(&f); {
+				if f.num == 2 {
+					take(f.raw)
+				}
+			}
+		}
 	}
-	slices.Sort(keys)
-	return keys
+	size := len(index)
+	candidates(func(raw []byte) { size += len(raw) })
+	out = protowire.AppendVarint(protowire.AppendTag(out, 7, protowire.BytesType), uint64(size))
+	out = append(out, index...)
+	candidates(func(raw []byte) { out = append(out, raw...) })
+	return out
 }
 
 // appendTraces tells what each node did, with its shard and name.
-func (e *evidence) appendTraces(out []byte, replies []Reply) []byte {
-	var all, one []byte
-	for i, trace := range e.traces {
-		one = appendText(one[:0], 1, replies[i].Shard)
-		one = appendText(one, 2, replies[i].Backend)
-		c := cursor{rest: trace}
+func (e *evidence) appendTraces(out []byte) []byte {
+	own := func(reply int) []byte {
+		return appendText(appendText(nil, 1, e.replies[reply].Shard), 2, e.replies[reply].Backend)
+	}
+	rest := func(reply int, take func(raw []byte)) {
+		c := cursor{rest: e.traces[reply]}
 		for f := (field{}); c.next(&f); {
 			if f.num > 2 {
-				one = append(one, f.raw...)
+				take(f.raw)
 			}
 		}
-		all = appendBytes(all, 1, one)
 	}
-	return appendBytes(out, 8, all)
+	sizes, all := make([]int, len(e.traces)), 0
+	for i := range e.traces {
+		sizes[i] = len(own(i))
+		rest(i, func(raw []byte) { sizes[i] += len(raw) })
+		all += protowire.SizeTag(1) + protowire.SizeBytes(sizes[i])
+	}
+	out = protowire.AppendVarint(protowire.AppendTag(slices.Grow(out, all+16), 8, protowire.BytesType), uint64(all))
+	for i := range e.traces {
+		out = protowire.AppendVarint(protowire.AppendTag(out, 1, protowire.BytesType), uint64(sizes[i]))
+		out = append(out, own(i)...)
+		rest(i, func(raw []byte) { out = append(out, raw...) })
+	}
+	return out
 }

@@ -33,7 +33,7 @@ type Limits struct {
 const (
 	docBytes     = 192 // a hit, or a document that is only nominated
 	passageBytes = 208 // a place in the list of a branch, while branches are fused and afterwards
-	listBytes    = 128 // a list that is passed on
+	listBytes    = 128 // a list that is passed on, besides its bytes
 	chargeStep   = 1 << 20
 )
 
@@ -106,11 +106,14 @@ type doc struct {
 
 // evidence is what all replies say together.
 type evidence struct {
-	p      *Plan
-	budget budget
-	docs   []doc // hits in the order of replies, then what is only nominated
-	hits   int
-	of     map[address]uint32 // positions in docs
+	p       *Plan
+	replies []Reply
+	fault   func(part int, err error) error
+	budget  budget
+
+	docs []doc // hits in the order of replies, then what is only nominated
+	hits int
+	of   map[address]uint32 // positions in docs
 
 	branches []score.Branch[uint32] // of positions in docs
 	passages int
@@ -123,7 +126,7 @@ type evidence struct {
 	cut     bool
 	seeded  bool
 	missing uint32
-	traces  [][]byte // of each reply, its ShardSearchTrace
+	traces  [][]byte // of each reply, its ShardSearchTrace; nil: it has none
 }
 
 // head is what one reply says besides hits and lists.
@@ -138,7 +141,7 @@ type head struct {
 
 // read makes evidence of replies. Faults of one node are told by fault.
 func (p *Plan) read(ctx context.Context, replies []Reply, l Limits, fault func(part int, err error) error) (*evidence, error) {
-	e := &evidence{p: p, budget: budget{most: int64(l.Transfer) + MostHeld, hold: l.Hold}, seeded: len(replies) > 0}
+	e := &evidence{p: p, replies: replies, fault: fault, budget: budget{most: int64(l.Transfer) + MostHeld, hold: l.Hold}, seeded: len(replies) > 0}
 	sum := 0
 	for i := range replies {
 		sum += len(replies[i].Message)
@@ -186,7 +189,7 @@ func (p *Plan) read(ctx context.Context, replies []Reply, l Limits, fault func(p
 	e.docs, e.of = make([]doc, 0, hits), make(map[address]uint32, hits)
 	for i := range replies {
 		if err := e.readHits(i, replies[i].Message); err != nil {
-			return nil, faultOf(err, replies[i].Part, fault)
+			return nil, e.faultOf(err, i)
 		}
 	}
 	e.hits = len(e.docs)
@@ -211,7 +214,7 @@ func (p *Plan) read(ctx context.Context, replies []Reply, l Limits, fault func(p
 	}
 	for i := range replies {
 		if err := e.readLists(i, replies[i].Message, how); err != nil {
-			return nil, faultOf(err, replies[i].Part, fault)
+			return nil, e.faultOf(err, i)
 		}
 		if err := alive(ctx); err != nil {
 			return nil, err
@@ -221,9 +224,9 @@ func (p *Plan) read(ctx context.Context, replies []Reply, l Limits, fault func(p
 }
 
 // faultOf tells whose message cannot be read; what is wrong with evidence is told as it is.
-func faultOf(err error, part int, fault func(part int, err error) error) error {
+func (e *evidence) faultOf(err error, reply int) error {
 	if err == errWire {
-		return fault(part, err)
+		return e.fault(e.replies[reply].Part, err)
 	}
 	return err
 }
@@ -270,11 +273,12 @@ func (e *evidence) head(message []byte) (h head, err error) {
 			h.method = string(f.val)
 		case f.is(8, protowire.BytesType):
 			return each(f.val, func(f *field) error {
-				if f.is(1, protowire.BytesType) {
-					h.traces++
-					h.trace = f.val
+				if !f.is(1, protowire.BytesType) {
+					return nil
 				}
-				return nil
+				h.traces++
+				h.trace = f.val
+				return each(f.val, func(*field) error { return nil })
 			})
 		case f.is(9, protowire.VarintType):
 			h.seeded = f.n != 0
@@ -384,7 +388,7 @@ func (e *evidence) readLists(reply int, message []byte, how *faults) error {
 		}
 		if how == nil {
 			e.lists[branch] = append(e.lists[branch], f.val)
-			return e.budget.take(listBytes)
+			return e.budget.take(listBytes + len(f.val))
 		}
 		qs := e.p.fusion.GetQueries()
 		if branch >= uint32(len(qs)) || qs[branch].GetScoreOnly() || got>>branch&1 == 1 {

@@ -64,7 +64,7 @@ func (e *evidence) byFormula(ctx context.Context, r *ranking) error {
 		}
 		s, rows, err := ev.score(uint32(n))
 		if err != nil {
-			return err
+			return e.faultOf(err, int(e.docs[n].part))
 		}
 		if matrix += max(len(rows), 1) * len(p.fusion.GetQueries()); matrix > maxMatrix {
 			return errMatrix
@@ -170,10 +170,8 @@ func (v *evaluating) rank(n uint32, at int) float32 {
 		}
 	}
 	var whole float32
-	for i := range f.Votes {
-		if f.Votes[i].Whole {
-			whole += f.Votes[i].Score
-		}
+	for i := 0; i < len(f.Votes) && f.Votes[i].Whole; i++ { // they come first
+		whole += f.Votes[i].Score
 	}
 	return whole
 }
