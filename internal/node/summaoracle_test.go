@@ -70,6 +70,8 @@ func askByChance(t *testing.T, s *summaNode, w oracletest.World, kinds oracletes
 				req = w.Nominations(n)
 			case 1, 2:
 				req = w.Scored(n)
+			case 3, 4:
+				req = w.Diagnosed(n)
 			}
 			req.FieldsToLoad = x.fieldsToLoad()
 			if x.differs(req) != "" {
@@ -276,7 +278,7 @@ func (x *oracleIndex) compare(req *summapb.SearchRequest) string {
 		return ""
 	}
 	x.kinds.Add(req)
-	if diff := x.oracle.Differs(req, w, got, x.leaf); diff != "" {
+	if diff := x.oracle.Diagnosis(req, w, got, x.leaf); diff != "" {
 		return diff
 	}
 	for _, h := range got.Hits {
