@@ -4,11 +4,13 @@ package faulttest
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -116,12 +118,7 @@ type member struct {
 }
 
 // address is how the shard map names it.
-func (m *member) address() string {
-	if m.grpc {
-		return "grpc://" + m.proxy.Addr()
-	}
-	return m.proxy.Addr()
-}
+func (m *member) address() string { return addressOf(m.proxy, m.grpc) }
 
 // dial speaks to the node past the link.
 func (m *member) dial() *framed.Client {
@@ -134,6 +131,18 @@ type broker struct {
 	store bool // it agrees with others in a store; else the members keep the map
 	url   atomic.Pointer[string]
 	http  *http.Client
+	proxy *link.Proxy // of one in the middle of a tree, else nil: the way to it from above
+	grpc  bool        // how those above speak to it
+}
+
+// address is how those above name a broker in the middle.
+func (b *broker) address() string { return addressOf(b.proxy, b.grpc) }
+
+func addressOf(p *link.Proxy, grpc bool) string {
+	if grpc {
+		return "grpc://" + p.Addr()
+	}
+	return p.Addr()
 }
 
 // cluster is all of it.
@@ -143,8 +152,9 @@ type cluster struct {
 	shape   shape
 	bin     string
 	dir     string
-	members []*member // grows under mu
-	brokers []*broker
+	members []*member    // grows under mu
+	brokers []*broker    // that clients speak to: of a tree those at the top
+	middle  []*broker    // of a tree
 	bucket  *bucket      // nil: the store is a folder
 	moves   atomic.Int64 // begun and ended: odd while one is under way
 	mu      sync.Mutex
@@ -152,6 +162,8 @@ type cluster struct {
 	watch sync.WaitGroup
 	done  chan struct{}
 	fat   atomic.Pointer[string] // what the watch has killed
+
+	lost map[int]bool // groups of which a member has lost its disk since the cluster was whole
 }
 
 // keeping is where brokers agree on the shard map.
@@ -173,7 +185,11 @@ type shape struct {
 	moveDocs         int           // per second, of a rebalance
 	bucket           bool          // the store of brokers is a bucket
 	clocks           bool          // wall clocks can be turned
+	tree             bool          // brokers over two brokers, each of which has so many groups
 }
+
+// branches is how many brokers stand in the middle of a tree.
+const branches = 2
 
 // every is how often brokers look at the shard map.
 const every = 200 * time.Millisecond
@@ -189,17 +205,26 @@ func open(t *testing.T, rng *rand.Rand, s shape) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, rng: rng, shape: s, bin: bin, dir: t.TempDir(), done: make(chan struct{})}
+	c := &cluster{t: t, rng: rng, shape: s, bin: bin, dir: t.TempDir(), done: make(chan struct{}), lost: map[int]bool{}}
 	if s.bucket {
 		c.openBucket()
 	}
 	t.Cleanup(c.close)
-	for g := range s.groups {
+	groups, brokers := s.groups, 3
+	if s.tree {
+		groups, brokers = branches*s.groups, 2
+	}
+	for g := range groups {
 		for range s.replicas {
-			c.addMember(g, s.fullDisk && len(c.members) == s.groups*s.replicas-1)
+			c.addMember(g, s.fullDisk && len(c.members) == groups*s.replicas-1)
 		}
 	}
-	for i := range 3 {
+	if s.tree {
+		for i := range branches {
+			c.addMiddle(i)
+		}
+	}
+	for i := range brokers {
 		c.addBroker(i, s.keeping == byStore || s.keeping == mixed && i < 2)
 	}
 	c.watch.Go(c.guard)
@@ -235,13 +260,7 @@ func (c *cluster) addMember(group int, ownDisk bool) *member {
 		}
 		return exec.Command(args[0], args[1:]...)
 	}
-	m.listening = func(p *proctest.Process) {
-		what := "shard"
-		if m.grpc {
-			what = "grpc"
-		}
-		m.proxy.Point(p.Listening[what])
-	}
+	m.listening = func(p *proctest.Process) { m.proxy.Point(p.Listening[protocol(m.grpc)]) }
 	c.mu.Lock()
 	c.members = append(c.members, m)
 	c.mu.Unlock()
@@ -251,30 +270,40 @@ func (c *cluster) addMember(group int, ownDisk bool) *member {
 	return m
 }
 
-// shards are the groups as --shards takes them.
-func (c *cluster) shards() string {
-	var groups []string
+// protocol is the name of a listener.
+func protocol(grpc bool) string {
+	if grpc {
+		return "grpc"
+	}
+	return "shard"
+}
+
+// shards are groups as --shards takes them: all, or those of one broker in the middle of a tree.
+func (c *cluster) shards(middle int) string {
+	of := map[int]string{}
 	for _, m := range c.members {
-		if m.group == len(groups) {
-			groups = append(groups, m.address())
-		} else {
-			groups[m.group] += "|" + m.address()
+		if !c.shape.tree || m.group/c.shape.groups == middle {
+			of[m.group] += "|" + m.address()
 		}
+	}
+	var groups []string
+	for _, g := range slices.Sorted(maps.Keys(of)) {
+		groups = append(groups, of[g][1:])
 	}
 	return strings.Join(groups, ",")
 }
 
-// addBroker starts a coordinator. All but the last have a folder.
+// addBroker starts a coordinator that clients speak to. All but the last have a folder.
 func (c *cluster) addBroker(i int, store bool) {
 	c.t.Helper()
-	b := &broker{store: store, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}}
+	b := &broker{store: store}
 	b.name = fmt.Sprintf("broker-%d", i)
-	c.giveClock(&b.server, "clock-of-"+b.name)
 	b.listeners = 1
-	b.command = func() *exec.Cmd {
-		args := []string{
-			"broker", "--http", "127.0.0.1:0", "--shards", c.shards(), "--map-every", every.String(), "--repair-every", c.shape.repairEvery.String(),
-			"--move-docs-per-sec", strconv.Itoa(c.shape.moveDocs), "--log-level", "warn", "--drain-timeout", "10s",
+	c.brokers = append(c.brokers, b)
+	c.startBroker(b, func() []string {
+		args := []string{"--shards", c.shards(0)}
+		if c.shape.tree {
+			args = []string{"--shards", c.middle[0].address() + "," + c.middle[1].address()}
 		}
 		switch {
 		case store && c.bucket != nil:
@@ -285,6 +314,40 @@ func (c *cluster) addBroker(i int, store bool) {
 		if i < 2 {
 			args = append(args, "--data-dir", filepath.Join(c.dir, b.name))
 		}
+		return args
+	})
+}
+
+// addMiddle starts a coordinator that stands as one shard of those at the top. It alone has its members, which keep its map.
+func (c *cluster) addMiddle(i int) {
+	c.t.Helper()
+	b := &broker{grpc: c.rng.IntN(2) == 0}
+	b.name = fmt.Sprintf("middle-%d", i)
+	b.listeners = 2
+	var err error
+	if b.proxy, err = link.Listen(whose); err != nil {
+		c.t.Fatal(err)
+	}
+	c.middle = append(c.middle, b)
+	listen := "--shard-port"
+	if b.grpc {
+		listen = "--grpc"
+	}
+	c.startBroker(b, func() []string {
+		return []string{listen, "127.0.0.1:0", "--shards", c.shards(i), "--data-dir", filepath.Join(c.dir, b.name)}
+	})
+}
+
+// startBroker starts a coordinator with some flags.
+func (c *cluster) startBroker(b *broker, flags func() []string) {
+	c.t.Helper()
+	b.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}
+	c.giveClock(&b.server, "clock-of-"+b.name)
+	b.command = func() *exec.Cmd {
+		args := append([]string{
+			"broker", "--http", "127.0.0.1:0", "--map-every", every.String(), "--repair-every", c.shape.repairEvery.String(),
+			"--move-docs-per-sec", strconv.Itoa(c.shape.moveDocs), "--log-level", "warn", "--drain-timeout", "10s",
+		}, flags()...)
 		cmd := exec.Command(c.bin, args...)
 		cmd.Env = append(os.Environ(), nameVariable+"="+b.name)
 		if c.bucket != nil {
@@ -295,17 +358,24 @@ func (c *cluster) addBroker(i int, store bool) {
 	b.listening = func(p *proctest.Process) {
 		u := "http://" + p.Listening["http"]
 		b.url.Store(&u)
+		if b.proxy != nil {
+			b.proxy.Point(p.Listening[protocol(b.grpc)])
+		}
 	}
-	c.brokers = append(c.brokers, b)
 	if err := b.start(); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
+// coordinators are all brokers, those at the top last.
+func (c *cluster) coordinators() []*broker {
+	return append(c.middle[:len(c.middle):len(c.middle)], c.brokers...)
+}
+
 // servers are all processes.
 func (c *cluster) servers() []*server {
 	var out []*server
-	for _, b := range c.brokers {
+	for _, b := range c.coordinators() {
 		out = append(out, &b.server)
 	}
 	c.mu.Lock()
@@ -347,8 +417,13 @@ func (c *cluster) close() {
 			c.t.Error(err)
 		}
 	}
-	for _, b := range c.brokers {
+	for _, b := range c.coordinators() {
 		b.http.CloseIdleConnections()
+		if b.proxy != nil {
+			if err := b.proxy.Close(); err != nil {
+				c.t.Error(err)
+			}
+		}
 	}
 	if c.bucket != nil {
 		if err := c.bucket.proxy.Close(); err != nil {

@@ -5,6 +5,8 @@ package faulttest
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -109,8 +111,9 @@ var kinds = map[string]func(c *cluster) *fault{
 			begin: of(func(m *member) error { return m.kill() }), heal: of(func(m *member) error { return m.start() }),
 		}
 	},
+	"disk lost": (*cluster).loseDisk,
 	"broker killed": func(c *cluster) *fault {
-		b := c.brokers[c.rng.IntN(len(c.brokers))]
+		b := c.coordinators()[c.rng.IntN(len(c.coordinators()))]
 		return &fault{name: b.name + " killed", on: []*server{&b.server}, begin: b.kill, heal: b.start}
 	},
 	"member stopped": func(c *cluster) *fault {
@@ -122,7 +125,7 @@ var kinds = map[string]func(c *cluster) *fault{
 		}
 	},
 	"broker stopped": func(c *cluster) *fault {
-		b := c.brokers[c.rng.IntN(len(c.brokers))]
+		b := c.coordinators()[c.rng.IntN(len(c.coordinators()))]
 		return &fault{
 			name:  b.name + " stopped",
 			on:    []*server{&b.server},
@@ -152,9 +155,49 @@ var kinds = map[string]func(c *cluster) *fault{
 	},
 }
 
-// onLinks is a fault of some links: one, all of a member, all of a broker, or some to the bucket.
+// loseDisk is the loss of a member's disk: the member is killed, its folder goes, and it comes back with an empty one. What it held the others of its
+// group hold, so it is none of a group of one, nor of one of which another has not been filled again yet. The comparison in the background fills it.
+func (c *cluster) loseDisk() *fault {
+	if c.shape.repairEvery == 0 {
+		return nil
+	}
+	m := c.members[c.rng.IntN(len(c.members))]
+	of := 0
+	for _, o := range c.members {
+		if o.group == m.group {
+			of++
+		}
+	}
+	if of < 2 || m.disk != nil || c.lost[m.group] {
+		return nil
+	}
+	return &fault{
+		name: m.name + " loses its disk", on: []*server{&m.server},
+		begin: func() error {
+			c.lost[m.group] = true
+			return m.loseDisk()
+		},
+		heal: m.start,
+	}
+}
+
+// loseDisk kills a member and takes its folder away.
+func (m *member) loseDisk() error {
+	if err := m.kill(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(m.dir); err != nil {
+		return fmt.Errorf("take the disk of %s away: %w", m.name, err)
+	}
+	return nil
+}
+
+// onLinks is a fault of some links: one, all of a member, all of a broker, or some to the bucket. A broker in the middle of a tree is one or the other.
 func (c *cluster) onLinks(name string, f link.Fault) *fault {
-	b, m := c.brokers[c.rng.IntN(len(c.brokers))], c.members[c.rng.IntN(len(c.members))]
+	b, m := c.coordinators()[c.rng.IntN(len(c.coordinators()))], c.links()[c.rng.IntN(len(c.links()))]
+	for c.shape.tree && !c.linked(b, m.proxy) { // there is no link between them
+		b, m = c.coordinators()[c.rng.IntN(len(c.coordinators()))], c.links()[c.rng.IntN(len(c.links()))]
+	}
 	out := &fault{links: true}
 	var hit func(br *broker, to *link.Proxy) bool
 	switch kind := c.rng.IntN(6); {
@@ -170,7 +213,7 @@ func (c *cluster) onLinks(name string, f link.Fault) *fault {
 		hit, name = func(br *broker, to *link.Proxy) bool { return br == b && to == m.proxy }, name+" from "+b.name+" to "+m.name
 	}
 	if c.bucket != nil { // a broker does not start without its store
-		for _, br := range c.brokers {
+		for _, br := range c.coordinators() {
 			if hit(br, c.bucket.proxy) {
 				out.on = append(out.on, &br.server)
 			}
@@ -179,7 +222,7 @@ func (c *cluster) onLinks(name string, f link.Fault) *fault {
 	set := func(f link.Fault, cut bool) func() error {
 		return func() error {
 			var errs []error
-			for _, br := range c.brokers {
+			for _, br := range c.coordinators() {
 				for _, to := range c.proxies() {
 					if !hit(br, to) {
 						continue
@@ -198,11 +241,40 @@ func (c *cluster) onLinks(name string, f link.Fault) *fault {
 	return out
 }
 
-// proxies are the links to all members and to the bucket.
+// linkTo is the way to a member, or to a broker in the middle.
+type linkTo struct {
+	name  string
+	proxy *link.Proxy
+}
+
+// links are the ways to all members and to the brokers in the middle.
+func (c *cluster) links() []linkTo {
+	var out []linkTo
+	for _, m := range c.members {
+		out = append(out, linkTo{m.name, m.proxy})
+	}
+	for _, b := range c.middle {
+		out = append(out, linkTo{b.name, b.proxy})
+	}
+	return out
+}
+
+// linked tells whether a broker of a tree speaks to who is behind a link.
+func (c *cluster) linked(b *broker, to *link.Proxy) bool {
+	at := slices.Index(c.middle, b)
+	for _, m := range c.members {
+		if m.proxy == to {
+			return at >= 0 && m.group/c.shape.groups == at
+		}
+	}
+	return at < 0 // it is one in the middle
+}
+
+// proxies are the links to all members, to the brokers in the middle, and to the bucket.
 func (c *cluster) proxies() []*link.Proxy {
 	var out []*link.Proxy
-	for _, m := range c.members {
-		out = append(out, m.proxy)
+	for _, l := range c.links() {
+		out = append(out, l.proxy)
 	}
 	if c.bucket != nil {
 		out = append(out, c.bucket.proxy)
@@ -230,7 +302,7 @@ func (c *cluster) apart(fs []*fault) bool {
 
 // cut resets all connections of brokers to members and the bucket.
 func (c *cluster) cut() {
-	for _, b := range c.brokers {
+	for _, b := range c.coordinators() {
 		for _, p := range c.proxies() {
 			p.Cut(b.name)
 		}

@@ -52,8 +52,19 @@ func eventually(t *testing.T, what string, ok func(ctx context.Context) string) 
 func (c *cluster) mended() {
 	c.t.Helper()
 	c.quiet(true)
-	eventually(c.t, "repair", func(ctx context.Context) string {
-		a := c.brokers[0].call(ctx, http.MethodPost, "/_repair", nil, "", nil, "")
+	clear(c.lost)
+	for _, b := range c.middle {
+		c.repaired(b)
+	}
+	c.repaired(c.brokers[0])
+	c.quiet(false)
+}
+
+// repaired asks a broker for a repair, and again until one finds nothing to do.
+func (c *cluster) repaired(b *broker) {
+	c.t.Helper()
+	eventually(c.t, "repair by "+b.name, func(ctx context.Context) string {
+		a := b.call(ctx, http.MethodPost, "/_repair", nil, "", nil, "")
 		var r struct {
 			OK       bool   `json:"ok"`
 			Copied   uint64 `json:"copied"`
@@ -61,19 +72,18 @@ func (c *cluster) mended() {
 			Deferred uint64 `json:"deferred"`
 		}
 		if a.err != nil || a.status != http.StatusOK || json.Unmarshal(a.body, &r) != nil || !r.OK || r.Copied+r.Removed+r.Deferred > 0 {
-			c.t.Logf("repair: %v", a)
+			c.t.Logf("repair by %s: %v", b.name, a)
 			return a.String()
 		}
 		return ""
 	})
-	c.quiet(false)
 }
 
 // quiet waits until every broker reaches every member and has nothing under way, and no member is behind. One that is told to refuse
 // documents is looked at again after minutes, or after a repair: with refusing it may be behind for these.
 func (c *cluster) quiet(refusing bool) {
 	c.t.Helper()
-	for _, b := range c.brokers {
+	for _, b := range c.coordinators() {
 		well := false
 		defer func() {
 			if !well {

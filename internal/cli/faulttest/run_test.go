@@ -34,7 +34,7 @@ func drawSeed(t *testing.T) uint64 {
 // ready waits until all brokers answer for all members, and loads what is there from the beginning.
 func (c *cluster) ready(seed uint64) *load {
 	c.t.Helper()
-	for _, b := range c.brokers {
+	for _, b := range c.coordinators() {
 		eventually(c.t, b.name, func(ctx context.Context) string {
 			if a := b.call(ctx, "GET", "/_ring", nil, "", nil, ""); a.err != nil || a.status != 200 {
 				return a.String()
@@ -98,8 +98,8 @@ func (l *load) check() {
 func (l *load) cross(d time.Duration) {
 	l.c.t.Helper()
 	jitter := func(d time.Duration) {
-		for _, m := range l.c.members {
-			for _, b := range l.c.brokers {
+		for _, m := range l.c.links() {
+			for _, b := range l.c.coordinators() {
 				if err := m.proxy.Set(b.name, link.Fault{There: link.Way{Jitter: d}}); err != nil {
 					l.c.t.Fatal(err)
 				}
@@ -156,6 +156,28 @@ func TestEveryKindOfFault(t *testing.T) {
 	l.begin()
 	c.addGroup()
 	c.move(3, 3, 300*time.Millisecond)
+	l.check()
+	c.doctor()
+	l.report()
+}
+
+// A tree, brokers over brokers over members, meets every kind of fault on both of its levels, with writes and searches through the top.
+func TestEveryKindOfFaultInATree(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts real processes")
+	}
+	seed := drawSeed(t)
+	c := open(t, rand.New(rand.NewPCG(seed, 5)), shape{groups: 1, replicas: 2, keeping: []keeping{byStore, byMembers}[seed%2], tree: true, clocks: *clockFlag, repairEvery: 2 * time.Second})
+	l := c.ready(seed)
+	l.begin()
+	order := slices.Sorted(maps.Keys(kinds))
+	c.rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	for _, kind := range order {
+		if f := c.draw(kind); f != nil {
+			c.suffer(300*time.Millisecond, f)
+			c.hold(50 * time.Millisecond)
+		}
+	}
 	l.check()
 	c.doctor()
 	l.report()
@@ -302,7 +324,10 @@ func TestRandomFaults(t *testing.T) {
 			}
 			s.clocks = *clockFlag
 			s.bucket = s.keeping != byMembers && rng.IntN(2) == 0
-			if s.groups == 1 {
+			if s.tree = rng.IntN(4) == 0; s.tree {
+				s.groups, s.replicas = 1, 2
+			}
+			if s.groups == 1 && !s.tree {
 				s.replicas = 2 + rng.IntN(3)
 			}
 			if rng.IntN(2) == 0 {
@@ -315,8 +340,8 @@ func TestRandomFaults(t *testing.T) {
 			grown := false
 			for range 2 + rng.IntN(4) {
 				l.begin()
-				switch rng.IntN(2) {
-				case 0:
+				switch {
+				case s.tree || rng.IntN(2) == 0:
 					for range 1 + rng.IntN(12) {
 						d := time.Duration(50+rng.IntN(1500)) * time.Millisecond
 						if rng.IntN(12) == 0 {

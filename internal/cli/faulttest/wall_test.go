@@ -176,14 +176,15 @@ func (c *cluster) jump() *fault {
 	if !c.shape.clocks {
 		return nil
 	}
-	all := c.servers()
+	all := c.servers() // the brokers first
+	brokers := len(c.coordinators())
 	var hit []*server
 	where := ""
 	switch c.rng.IntN(8) {
 	case 0:
-		hit, where = all[:len(c.brokers)], "all brokers"
+		hit, where = all[:brokers], "all brokers"
 	case 1:
-		hit, where = all[len(c.brokers):], "all members"
+		hit, where = all[brokers:], "all members"
 	case 2:
 		hit, where = all, "all"
 	default:

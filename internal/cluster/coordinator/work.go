@@ -9,14 +9,15 @@ import (
 	"github.com/weft-search/weft/internal/cluster/jobs"
 	"github.com/weft-search/weft/internal/cluster/search"
 	"github.com/weft-search/weft/internal/cluster/write"
+	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/schema"
 )
 
-// schema is the schema of an index for searches. An index that no member has may be one that a group has lost.
+// schema is the schema of an index for searches. An index that no member has may be one that a group has lost: readers ask who they are.
 func (c *Coordinator) schema(ctx context.Context, index string, fresh bool) (*schema.Schema, error) {
 	sch, err := c.write.Schema(ctx, index, fresh)
 	if p, ok := errors.AsType[*api.Problem](err); ok && p.Code == api.IndexNotFound {
-		if lost := c.read.Lost(); lost != nil {
+		if _, lost := c.read.Info(ctx, &leaf.InfoRequest{Index: index}); lost != nil {
 			return nil, lost
 		}
 	}

@@ -303,7 +303,7 @@ func (c *Cluster) heard(addr string, reply *leaf.PlaceReply, before uint64) {
 	case reply.Node == "":
 	case known != "" && known != reply.Node && reply.Node != want:
 		c.suspectLocked(addr, r, whyFolder)
-	case r.node == reply.Node && reply.Epoch < before:
+	case r.node == reply.Node && reply.Epoch < before && !r.suspect: // else before may be that of the folder before
 		c.suspectLocked(addr, r, whyOlder)
 		r.older = want != shardmap.NoNode
 	}
@@ -491,23 +491,24 @@ func (i *instances) note(addr, index string, instance uint64) {
 }
 
 // Vouch tells whether an answer of a member can be taken that speaks of an instance of an index. One that the member has not answered
-// from before was opened since, and the member may be another one by now: then it is asked who it is. An error, which allows the call to be
+// from before was opened since, and the member may be another one by now: then it is asked who it is, as it is each time for instance 0. An error, which allows the call to be
 // made elsewhere, says that the member is suspect or cannot be asked.
 func (c *Cluster) Vouch(ctx context.Context, m *Member, index string, instance uint64) error {
-	if c.seen.has(m.Addr, index, instance) {
+	if instance != 0 && c.seen.has(m.Addr, index, instance) && !c.Suspect(m.Addr) {
 		return nil
 	}
-	was := c.Suspect(m.Addr)
 	if _, err := c.placed(ctx, m); err != nil && !unsupported(err) {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
 		return &leaf.TransportError{Address: m.Addr, Call: "Placed", Cause: err}
 	}
-	if !was && c.Suspect(m.Addr) {
+	if c.Suspect(m.Addr) { // whoever chose it did not know yet
 		c.look()
 		return &leaf.TransportError{Address: m.Addr, Call: "Placed", Cause: errUnvouched}
 	}
-	c.seen.note(m.Addr, index, instance)
+	if instance != 0 {
+		c.seen.note(m.Addr, index, instance)
+	}
 	return nil
 }

@@ -218,12 +218,26 @@ func TestVouch(t *testing.T) {
 	if err := vouched(4); !errors.Is(err, errUnvouched) || !leaf.RetryRead(err) || !c.Suspect(m.Addr) {
 		t.Errorf("of another member: %v, suspect %v", err, c.Suspect(m.Addr))
 	}
-	// From then on readers know: where it is asked all the same, there is no other.
+	// From then on readers know. One that had chosen it before does not take its answer either, of whatever instance.
+	for _, instance := range []uint64{0, 1, 4} {
+		if err := vouched(instance); !errors.Is(err, errUnvouched) {
+			t.Errorf("of a member that is suspect already: %v", err)
+		}
+	}
+	c.Trust(m.Addr)
 	if err := vouched(4); err != nil {
-		t.Errorf("of a member that is suspect already: %v", err)
+		t.Error(err)
 	}
 	if err := c.Vouch(t.Context(), m, "films", 9); err != nil {
 		t.Error(err)
+	}
+	// Of an index that it says it does not have it is asked who it is each time.
+	if err := vouched(0); err != nil {
+		t.Error(err)
+	}
+	k.wipe("a third")
+	if err := vouched(0); !errors.Is(err, errUnvouched) {
+		t.Errorf("of another member: %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -969,19 +970,49 @@ func TestAGroupThatMayHaveLostItsDocumentsIsAHole(t *testing.T) {
 		}
 		set(addrs...)
 		holed("all")
-		if err := r.Lost(); !hasCode(err, api.GroupUnavailable) {
-			t.Errorf("%d members: %v", size, err)
-		}
 		if _, err := r.Ping(t.Context()); err != nil {
 			t.Errorf("%d members: ping: %v", size, err)
 		}
 		set()
-		if err := r.Lost(); err != nil {
-			t.Error(err)
-		}
 		for name, call := range calls {
 			if m, err := call(t.Context(), r); err != nil || m.Below.Shards.Failed > 0 {
 				t.Errorf("%d members, accepted: %s: %+v, %v", size, name, m, err)
+			}
+		}
+	}
+}
+
+// A member whose disk was replaced a moment ago says of every index that it does not have it. So whoever says that is asked who it is, before it
+// is taken for a shard without documents; calls and streams alike, and also where it is the only member of its group.
+func TestWhoSaysThatThereIsNoIndexIsAskedWhoItIs(t *testing.T) {
+	for _, size := range []int{1, 2} {
+		c := newCluster(t, numbered(60), 3, size)
+		var known atomic.Bool
+		r := c.reader(Options{Order: replica.Preferred, Vouch: func(_ context.Context, m *members.Member, _ string, instance uint64) error {
+			if strings.HasPrefix(m.Addr, "g1") && instance == 0 && !known.Load() {
+				return &leaf.TransportError{Address: m.Addr, Call: "Placed", Cause: errors.New("it is another one")}
+			}
+			return nil
+		}})
+		for _, f := range c.groups[1] {
+			f.fail(func(context.Context, string) error { return api.NewProblem(api.IndexNotFound, "there is none") })
+		}
+		for _, is := range []bool{false, true} {
+			known.Store(is)
+			for name, call := range calls {
+				m, err := call(t.Context(), r)
+				switch {
+				case is:
+					if err != nil || m.Below.Shards.Failed > 0 {
+						t.Errorf("%d members, it is the one of before: %s: %+v, %v", size, name, m, err)
+					}
+				case slices.Contains(whole, name):
+					if !hasCode(err, api.GroupUnavailable) {
+						t.Errorf("%d members: %s: %v", size, name, err)
+					}
+				case err != nil || m.Below.Shards.Failed != 1:
+					t.Errorf("%d members: %s: %+v, %v", size, name, m, err)
+				}
 			}
 		}
 	}

@@ -214,6 +214,12 @@ func (l memberLeaf) Call(ctx context.Context, t task) (reply, error) {
 	if stalled, ok := errors.AsType[*StalledError](err); ok {
 		err = &leaf.TransportError{Address: l.m.Addr, Call: classNames[t.class()], Cause: stalled}
 	}
+	if l.vouch != nil && hasCode(err, api.IndexNotFound) {
+		// One whose disk was replaced a moment ago says so of every index.
+		if err := l.vouch(ctx, l.m, "", 0); err != nil {
+			return reply{}, err
+		}
+	}
 	if err != nil {
 		return reply{}, err
 	}
@@ -225,24 +231,6 @@ func (l memberLeaf) Call(ctx context.Context, t task) (reply, error) {
 		}
 	}
 	return reply{v, l.m}, nil
-}
-
-// Lost says of a group all of whose members may have lost documents that it cannot be read; nil: there is none that readers look at.
-func (r *Reader) Lost() error {
-	st := r.src.State()
-	if st == nil {
-		return nil
-	}
-	p, err := r.planOf(st)
-	if err != nil {
-		return err
-	}
-	for _, g := range p.groups {
-		if err := g.lost(r.o.Standing); g.visible && err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // treeOf makes the coordinator over the groups. What is gathered is kept in the round: the kinds of calls differ in how they merge.
