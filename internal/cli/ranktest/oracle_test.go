@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -69,7 +70,8 @@ type kinds struct {
 var wanted = []string{
 	"1 shards", "2 shards", "3 shards", "5 shards", "8 shards",
 	"pointwise", "page", "whole", "candidates", "export", "reranked", "given statistics", "refused",
-	"as one node", "as one node, by scores",
+	"rrf", "sum", "formula", "formula of ranks", "formula and export",
+	"as one node", "as one node, by scores", "as one node, by ranks", "as one node, by formula of ranks",
 	"document", "no document", "info", "info of vectors", "statistics",
 	"batch", "batch with errors", "stream", "stream with errors", "upsert", "upsert with errors", "delete", "delete with errors",
 }
@@ -120,7 +122,7 @@ func (c *cluster) round(w oracletest.World, round int) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	x := &index{cluster: c, w: w, n: 6 + w.IntN(50), name: fmt.Sprint("p", at.shards), sch: sch, an: an, written: map[string][]*summapb.FieldEntry{}}
+	x := &index{cluster: c, w: w, n: 6 + w.IntN(50), shards: at.shards, name: fmt.Sprint("p", at.shards), sch: sch, an: an, written: map[string][]*summapb.FieldEntry{}}
 	for _, s := range x.both() {
 		if _, err := s.index.CreateIndex(c.t.Context(), &summapb.CreateIndexRequest{IndexName: x.name, Schema: sdl}); err != nil {
 			c.t.Fatal(err)
@@ -155,11 +157,12 @@ func (c *cluster) round(w oracletest.World, round int) {
 // index is one that the broker and the node have.
 type index struct {
 	*cluster
-	w    oracletest.World
-	n    int // about how many documents
-	name string
-	sch  *schema.Schema
-	an   exec.Analyzers
+	w      oracletest.World
+	n      int // about how many documents
+	shards int
+	name   string
+	sch    *schema.Schema
+	an     exec.Analyzers
 
 	written, live map[string][]*summapb.FieldEntry // with what is staged; what was committed
 	parts, one    *layout
@@ -186,23 +189,42 @@ func (x *index) both() [2]*server { return [2]*server{x.broker.server, x.whole} 
 // request makes one by chance.
 func (x *index) request() *summapb.SearchRequest {
 	w := x.w
-	for {
-		req := w.Request(x.n, w.IntN(3) == 0)
-		switch w.IntN(8) {
-		case 0:
-			req = w.Nominations(x.n)
-		case 1, 2:
-			req = w.Scored(x.n)
-		}
-		if len(spread) > 1 && x.name != "p1" && oracletest.Coordinated(req) {
-			continue
-		}
-		if w.IntN(20) == 0 && req.L1 == nil && req.ScoreExport == nil {
-			req.Limit, req.CandidateLimit = 0, 0 // means 10
-		}
-		req.IndexName, req.FieldsToLoad = x.name, x.fieldsToLoad()
-		return req
+	req := w.Request(x.n, w.IntN(3) == 0)
+	switch w.IntN(8) {
+	case 0:
+		req = w.Nominations(x.n)
+	case 1, 2:
+		req = w.Scored(x.n)
+	case 3:
+		req = x.fused()
 	}
+	if w.IntN(20) == 0 && req.L1 == nil && req.ScoreExport == nil {
+		req.Limit, req.CandidateLimit = 0, 0 // means 10
+	}
+	req.IndexName, req.FieldsToLoad = x.name, x.fieldsToLoad()
+	return req
+}
+
+// fused is a fusion of vectors, whose scores are seldom equal, that looks at every document.
+func (x *index) fused() *summapb.SearchRequest {
+	w := x.w
+	f := &summapb.FusionQuery{
+		Method: summapb.FusionMethod(w.IntN(2)), RrfK: []float32{0, 1, 60}[w.IntN(3)], Combiner: summapb.MultiValueCombiner(w.IntN(6)),
+	}
+	for len(f.Queries) < 1+w.IntN(3) {
+		if q := w.Request(x.n, true).Query; q.GetDenseVector() != nil || q.GetSparseVector() != nil {
+			f.Queries = append(f.Queries, &summapb.WeightedQuery{Query: q, Weight: []float32{0, 1, 0.3, 2}[w.IntN(4)], Name: w.One([]string{"", "one", "two"})})
+		}
+	}
+	req := &summapb.SearchRequest{Limit: uint32(4*x.n + 10), Query: &summapb.Query{Query: &summapb.Query_Fusion{Fusion: f}}}
+	if w.IntN(3) == 0 {
+		f.Method, f.RrfK = 0, 0
+		for i, q := range f.Queries {
+			q.Weight, q.Name, q.Scope = 0, fmt.Sprint("b", i), summapb.ScoreScope(1+w.IntN(2))
+		}
+		req.L1 = &summapb.L1Ranking{Formula: "({b0} + (rrf * 10))"}
+	}
+	return req
 }
 
 func (x *index) fieldsToLoad() (out []string) {
@@ -224,9 +246,20 @@ func (x *index) fieldsToLoad() (out []string) {
 // learn asks where the documents lie, which the order of equals depends on. It tells whether that is elsewhere than before.
 func (x *index) learn() (moved bool) {
 	x.t.Helper()
-	parts, one := x.layout(x.broker.server), x.layout(x.whole)
+	var parts *layout
+	for parts == nil { // a merge may come between
+		parts = x.spreadOut()
+	}
+	one := x.layout(x.whole)
 	moved = x.parts == nil || !parts.same(x.parts) || !one.same(x.one)
-	// A segment lies on the shard whose node knows it.
+	x.parts, x.one = parts, one
+	return moved
+}
+
+// spreadOut is the layout of what the broker has: a segment lies on the shard whose node knows it. Nil: it changed meanwhile.
+func (x *index) spreadOut() *layout {
+	x.t.Helper()
+	parts := x.layout(x.broker.server)
 	shard := make([]int, len(parts.segments))
 	for i := range shard {
 		shard[i] = -1
@@ -249,13 +282,14 @@ func (x *index) learn() (moved bool) {
 		}
 	}
 	if slices.Contains(shard, -1) {
-		return true // a merge came between
+		return nil
 	}
-	if x.name != "p1" {
-		parts.oracle.Sharded(shard)
+	shards := len(x.nodes) // those without a document of it do no harm
+	if x.shards == 1 {
+		shards = 1
 	}
-	x.parts, x.one = parts, one
-	return moved
+	parts.oracle.Sharded(shard, shards)
+	return parts
 }
 
 func everything(index string, docs int) *summapb.SearchRequest {
@@ -317,7 +351,7 @@ func (x *index) differs(req *summapb.SearchRequest) string {
 
 func (x *index) compare(req *summapb.SearchRequest) string {
 	x.t.Helper()
-	w, bad := summa.Limits{}.CheckSearch(req)
+	w, bad := admitted(req)
 	got, err := x.broker.search.Search(x.t.Context(), req)
 	one, oneErr := x.whole.search.Search(x.t.Context(), req)
 	switch {
@@ -345,6 +379,9 @@ func (x *index) compare(req *summapb.SearchRequest) string {
 	}
 	x.count(req)
 	// What one node looks at in all, each shard may look at for itself: where some candidates are left out, more are found.
+	if _, bad := (summa.Limits{}).CheckSearch(req); bad != nil {
+		return "" // of the depth, see admitted
+	}
 	if min(w.Candidates, w.Depth) < len(x.live) {
 		if oneErr != nil || !alone(req.Query) || req.Reranker != nil || req.TextStats != nil {
 			return ""
@@ -358,11 +395,73 @@ func (x *index) compare(req *summapb.SearchRequest) string {
 	if req.Reranker.GetRrfK() > 0 || req.TextStats != nil {
 		return "" // ranks of equals depend on the layout; a word that statistics lack counts with those of the shard
 	}
-	if f := req.Query.GetFusion(); f != nil && f.Method == summapb.FusionMethod_FUSION_RRF && req.L1 == nil && req.ScoreExport == nil {
-		return ""
+	if by := x.ranks(req); by != "" {
+		if x.tied(req, w) {
+			return "" // their ranks depend on the layout
+		}
+		x.done.other["as one node, by "+by]++
 	}
 	x.done.other["as one node"]++
-	return x.asOne(got, one)
+	return x.asOne(req, got, one)
+}
+
+// admitted is what a node says of a request, but for the depth of a fusion that the broker ranks, which need not be scored for that.
+func admitted(req *summapb.SearchRequest) (w summa.Window, err error) {
+	f := req.Query.GetFusion()
+	if f.GetCandidateDepth() == 0 || f.Method == summapb.FusionMethod_FUSION_CANDIDATES || !oracletest.Coordinated(req) || req.L1 != nil || req.ScoreExport != nil {
+		return summa.Limits{}.CheckSearch(req)
+	}
+	req = proto.CloneOf(req)
+	req.Query.GetFusion().CandidateDepth = 0
+	if w, err = (summa.Limits{}).CheckSearch(req); err == nil && int(f.CandidateDepth) > 2*w.Hits() {
+		err = errors.New("combined shard nomination budget exceeded")
+	}
+	w.Depth = int(f.CandidateDepth)
+	return w, err
+}
+
+// ranks tells whether reciprocal ranks are a part of the answer, and of which.
+func (x *index) ranks(req *summapb.SearchRequest) string {
+	f := req.Query.GetFusion()
+	switch {
+	case f == nil:
+	case req.L1 != nil && strings.Contains(req.L1.Formula, "rrf"):
+		return "formula of ranks"
+	case req.IncludeRrfScores:
+		return "votes"
+	case req.L1 == nil && req.ScoreExport == nil && f.Method == summapb.FusionMethod_FUSION_RRF:
+		return "ranks"
+	}
+	return ""
+}
+
+// tied tells whether two scores of one branch are equal.
+func (x *index) tied(req *summapb.SearchRequest, w summa.Window) bool {
+	x.t.Helper()
+	f := proto.CloneOf(req.Query.GetFusion())
+	f.Method, f.CandidateDepth = summapb.FusionMethod_FUSION_CANDIDATES, uint32(w.Depth)
+	f.Queries = slices.DeleteFunc(f.Queries, func(q *summapb.WeightedQuery) bool { return q.ScoreOnly })
+	r, err := x.whole.search.Search(x.t.Context(), &summapb.SearchRequest{
+		IndexName: x.name, Limit: uint32(len(f.Queries) * w.Depth), TextStats: req.TextStats, Query: &summapb.Query{Query: &summapb.Query_Fusion{Fusion: f}},
+	})
+	if err != nil {
+		x.t.Fatalf("what is nominated: %v", err)
+	}
+	for _, l := range r.FusionCandidates {
+		documents, values := map[float32]bool{}, map[float32]bool{}
+		rows := 0
+		for _, c := range l.Candidates {
+			documents[c.Score] = true
+			for _, o := range c.OrdinalScores {
+				values[o.Score] = true
+				rows++
+			}
+		}
+		if len(documents) < len(l.Candidates) || len(values) < rows {
+			return true
+		}
+	}
+	return false
 }
 
 // count notes what a request was made of that was answered.
@@ -374,6 +473,22 @@ func (x *index) count(req *summapb.SearchRequest) {
 	}
 	if !oracletest.Coordinated(req) {
 		o["pointwise"]++
+	}
+	switch f := req.Query.GetFusion(); {
+	case !oracletest.Coordinated(req):
+	case req.L1 != nil:
+		if strings.Contains(req.L1.Formula, "rrf") {
+			o["formula of ranks"]++
+		} else {
+			o["formula"]++
+		}
+		if req.ScoreExport != nil {
+			o["formula and export"]++
+		}
+	case f.GetMethod() == summapb.FusionMethod_FUSION_RRF && f != nil && req.ScoreExport == nil:
+		o["rrf"]++
+	case f.GetMethod() == summapb.FusionMethod_FUSION_NORMALIZED_WEIGHTED_SUM && req.ScoreExport == nil:
+		o["sum"]++
 	}
 	if req.Offset > 0 {
 		o["page"]++
@@ -469,7 +584,7 @@ func sameScores(got, one *summapb.SearchResponse) string {
 }
 
 // asOne compares with the answer of one node: scores rank by rank, and the documents of each score, but where a page cuts through them.
-func (x *index) asOne(got, one *summapb.SearchResponse) string {
+func (x *index) asOne(req *summapb.SearchRequest, got, one *summapb.SearchResponse) string {
 	if diff := sameScores(got, one); diff != "" {
 		return diff
 	}
@@ -487,6 +602,9 @@ func (x *index) asOne(got, one *summapb.SearchResponse) string {
 				slices.SortFunc(rows, func(a, b *summapb.OrdinalScore) int {
 					return cmp.Or(cmp.Compare(a.Ordinal, b.Ordinal), cmp.Compare(a.Score, b.Score))
 				})
+				if req.L1 != nil {
+					rows = nil // a node tells those that the score needs, a broker a number of them
+				}
 				for _, r := range rows {
 					line += fmt.Sprintf(" %d:%s", r.Ordinal, oracletest.Score(r.Score))
 				}

@@ -314,7 +314,7 @@ func (r *running) scored(req *summapb.SearchRequest, w summa.Window) (hits []ohi
 		c.rows = slices.Sorted(maps.Keys(c.passages))
 	}
 	if l1 != nil {
-		hits = r.formula(f, l1, export, branches, cands, chunk)
+		hits = r.formula(f, l1, export, branches, cands, chunk, w.Hits())
 	} else {
 		for _, c := range cands {
 			rows := slices.Clone(c.organic)
@@ -499,7 +499,7 @@ func (r *running) valueRows(c *clause, d *odoc, whole bool) (rows []orow) {
 }
 
 // formula ranks candidates.
-func (r *running) formula(f *summapb.FusionQuery, l1 *summapb.L1Ranking, export *summapb.ScoreExport, branches [][]ohit, cands []*candidate, chunk func(int) bool) (hits []ohit) {
+func (r *running) formula(f *summapb.FusionQuery, l1 *summapb.L1Ranking, export *summapb.ScoreExport, branches [][]ohit, cands []*candidate, chunk func(int) bool, hitsOf int) (hits []ohit) {
 	documents, passages := r.votes(f, branches, chunk)
 	comb := ocombiner{kind: f.Combiner}
 	if comb.kind == 0 || comb.kind > summapb.MultiValueCombiner_COMBINER_WEIGHTED_TOP_K {
@@ -563,11 +563,21 @@ func (r *running) formula(f *summapb.FusionQuery, l1 *summapb.L1Ranking, export 
 		if export != nil {
 			most = max(most, int(cmp.Or(export.PassagesPerDocument, 65536)))
 		}
+		if len(r.shards) > 0 { // a broker asks nodes for what the score needs, and tells what it is asked for
+			most = 8
+			if export != nil {
+				most = int(cmp.Or(export.PassagesPerDocument, 65536))
+			}
+		}
 		h.rows = h.rows[:min(most, len(h.rows))]
 		hits = append(hits, h)
 	}
-	slices.SortFunc(hits, compareOhits)
-	return hits
+	return r.ranked(hits, func(of []ohit) int {
+		if strings.Contains(l1.Formula, "rrf") { // nodes give all that they nominate
+			return len(of)
+		}
+		return min(len(of), hitsOf)
+	})
 }
 
 // votes are those of reciprocal ranks, for documents and for passages.

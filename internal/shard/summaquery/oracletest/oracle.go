@@ -24,10 +24,12 @@ import (
 //
 // Where neither the contract nor the recordings say what holds, it has the rule of the code. Those are marked "open".
 type Oracle struct {
-	sch   *schema.Schema
-	an    exec.Analyzers
-	docs  []*odoc // by place
-	shard []int   // of leaves; nil: all lie on one
+	sch  *schema.Schema
+	an   exec.Analyzers
+	docs []*odoc // by place
+	// Where the leaves lie, and on how many shards; nil: on one that is asked without a broker.
+	shard  []int
+	shards int
 }
 
 type odoc struct {
@@ -1569,6 +1571,6 @@ func (r *running) fuse(f *summapb.FusionQuery, branches [][]ohit, w summa.Window
 		}
 		out = append(out, ohit{d, c.of(rows), rows})
 	}
-	slices.SortFunc(out, compareOhits)
+	out = r.ranked(out, func(of []ohit) int { return len(of) })
 	return out[:min(w.Candidates, len(out))]
 }

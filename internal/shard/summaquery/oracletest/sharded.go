@@ -10,8 +10,9 @@ import (
 
 // Sharded makes the oracle answer as a broker before several shards does: leaf i lies on shard[i]. Scores and statistics are of all
 // documents, but each shard finds for itself the candidates that a request asks for, so that all of them may be more than one index would
-// look at. It is to be called behind Ready; the leaves have to be numbered in the order of all segments.
-func (o *Oracle) Sharded(shard []int) { o.shard = slices.Clone(shard) }
+// look at. With one shard what the broker passes on is the node's answer. It is to be called behind Ready; the leaves have to be numbered in
+// the order of all segments.
+func (o *Oracle) Sharded(shard []int, shards int) { o.shard, o.shards = slices.Clone(shard), shards }
 
 // Coordinated tells whether a broker ranks a request itself (contracts/coordinated-search.md, When the broker coordinates).
 func Coordinated(req *summapb.SearchRequest) bool {
@@ -20,9 +21,9 @@ func Coordinated(req *summapb.SearchRequest) bool {
 		f != nil && f.Method != summapb.FusionMethod_FUSION_CANDIDATES && req.GetReranker() == nil && req.GetScoreExport() == nil
 }
 
-// parts are the documents of each shard that has some.
+// parts are the documents of each shard.
 func (o *Oracle) parts() (out [][]*odoc) {
-	for i := range slices.Max(append([]int{-1}, o.shard...)) + 1 {
+	for i := range o.shards {
 		var docs []*odoc
 		for _, d := range o.docs {
 			if o.shard[d.leaf] == i {
@@ -37,6 +38,10 @@ func (o *Oracle) parts() (out [][]*odoc) {
 // sharded answers a request to an index over several shards.
 func (o *Oracle) sharded(req *summapb.SearchRequest, w summa.Window) (out answered, bad error) {
 	r := o.running(req, w, o.docs)
+	if o.shards == 1 && !Coordinated(req) {
+		out = r.answer(req, w)
+		return out, r.bad
+	}
 	of := w
 	of.Limit, of.Offset = w.Hits(), 0
 	for _, docs := range o.parts() {
@@ -105,4 +110,23 @@ func (r *running) at(d *odoc) *running {
 		return r
 	}
 	return r.shards[r.shard[d.leaf]]
+}
+
+// ranked puts what was ranked in order. Of several shards each gives so many of its best, and among those the two zeros are equal.
+func (r *running) ranked(hits []ohit, give func(of []ohit) int) (out []ohit) {
+	slices.SortFunc(hits, compareOhits)
+	if len(r.shards) == 0 {
+		return hits
+	}
+	for i := range r.shards {
+		var own []ohit
+		for _, h := range hits {
+			if r.shard[h.d.leaf] == i {
+				own = append(own, h)
+			}
+		}
+		out = append(out, own[:give(own)]...)
+	}
+	slices.SortStableFunc(out, comparePlain)
+	return out
 }
