@@ -35,3 +35,11 @@ func (w *whole) Placed(context.Context) (*leaf.PlaceReply, error) { return w.abo
 
 // Close ends nothing: the coordinator owns what it reads from and writes with.
 func (w *whole) Close() error { return nil }
+
+// Sums is that of the writer where a fence is to be made, which stands at all members.
+func (w *whole) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsReply, error) {
+	if req.Fence {
+		return w.Writer.FencedSums(ctx, req)
+	}
+	return w.Reader.Sums(ctx, req)
+}

@@ -183,6 +183,13 @@ func (b below) Stats(ctx context.Context, req *leaf.StatsRequest) (*leaf.StatsRe
 	return b.Reader.Stats(ctx, req)
 }
 
+func (b below) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsReply, error) {
+	if req.Fence {
+		return b.Writer.FencedSums(ctx, req)
+	}
+	return b.Reader.Sums(ctx, req)
+}
+
 func (below) Place(_ context.Context, req *leaf.PlaceRequest) (*leaf.PlaceReply, error) {
 	return &leaf.PlaceReply{Epoch: req.Epoch, Map: req.Map}, nil
 }
@@ -190,8 +197,14 @@ func (below) Place(_ context.Context, req *leaf.PlaceRequest) (*leaf.PlaceReply,
 func (below) Placed(context.Context) (*leaf.PlaceReply, error) { return &leaf.PlaceReply{}, nil }
 func (below) Close() error                                     { return nil }
 
-// stack makes a cluster of clusters.
+// stack makes a cluster of clusters, each of which is a group.
 func stack(t *testing.T, placed int, under ...*cluster) (*cluster, *Writer) {
+	t.Helper()
+	return pile(t, placed, false, under...)
+}
+
+// pile makes a cluster of clusters, which are groups of one member, or the members of one group.
+func pile(t *testing.T, placed int, mirrored bool, under ...*cluster) (*cluster, *Writer) {
 	t.Helper()
 	c := &cluster{t: t, models: map[string]*model{}, dial: map[string]leaf.Member{}}
 	var groups []shardmap.Group
@@ -217,6 +230,10 @@ func stack(t *testing.T, placed int, under ...*cluster) (*cluster, *Writer) {
 			}
 		})
 		c.dial[addr] = below{r, w}
+		if mirrored && i > 0 {
+			groups[0].Members = append(groups[0].Members, addr)
+			continue
+		}
 		groups = append(groups, shardmap.Group{Members: []string{addr}})
 	}
 	m, err := shardmap.New(placement.Ring, 0, groups)

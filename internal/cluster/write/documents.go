@@ -484,7 +484,7 @@ func (w *Writer) Sync(caller context.Context, req *leaf.SyncRequest) (*leaf.Sync
 		return nil, err
 	}
 	defer leave()
-	s := &syncing{w: w, ix: w.schemas.of(w, name), items: req.Items, watch: newStopwatch()}
+	s := &syncing{w: w, ix: w.schemas.of(w, name), items: req.Items, fence: req.Fence, watch: newStopwatch()}
 	return byState(ctx, w, func(st *members.State) (*leaf.SyncReply, error) { return s.run(ctx, st) })
 }
 
@@ -493,6 +493,7 @@ type syncing struct {
 	w     *Writer
 	ix    *index
 	items []leaf.SyncItem
+	fence uint64 // of FencedSums; 0: it names none
 	watch *stopwatch
 	ty    *typing
 	own   []*api.Problem // of documents that do not fit; nil if there are none
@@ -646,7 +647,9 @@ func (p *syncPart) run(ctx context.Context, groups []*members.Group) (snapshot l
 		if err := s.ix.ready(ctx, p.st, t, s.ty); err != nil {
 			return nil, err
 		}
-		reply, err := t.Leaf.Sync(ctx, &leaf.SyncRequest{Index: s.ix.name, View: leaf.View{Epoch: p.st.Epoch()}, Items: items})
+		reply, err := t.Leaf.Sync(ctx, &leaf.SyncRequest{
+			Index: s.ix.name, View: leaf.View{Epoch: p.st.Epoch()}, Items: items, Fence: w.fences.below(s.fence, t.Addr),
+		})
 		if err == nil && (len(reply.Applied) != len(items) || len(reply.Sums) != len(items) || reply.Problems != nil && len(reply.Problems) != len(items)) {
 			err = fmt.Errorf("%s answers %d of %d items", t.Addr, len(reply.Applied), len(items))
 		}

@@ -272,13 +272,19 @@ func TestCrossingWritersAreSettled(t *testing.T) {
 // one's place, and holds it until the other has written everywhere, has found the members equal and is acknowledged: then it must not be
 // put there any more.
 func TestWhatAWriterFoundEqualStays(t *testing.T) {
-	for _, second := range []string{`{"id":"a","n":2}`, ""} {
-		t.Run("with "+second, func(t *testing.T) {
+	for i, second := range []string{`{"id":"a","n":2}`, "", `{"id":"a","n":2}`, ""} {
+		tree := i > 1 // the members are coordinators, with one node each
+		t.Run(fmt.Sprintf("with %s, tree: %t", second, tree), func(t *testing.T) {
 			c := newCluster(t, 2)
+			m := c.group(0)
+			if tree {
+				left, right := newCluster(t, 1), newCluster(t, 1)
+				c, _ = pile(t, 1, true, left, right)
+				m = []*model{left.group(0)[0], right.group(0)[0]}
+			}
 			one, two := c.writer(Options{}), c.writer(Options{})
 			put(t, one, `{"id":"a","n":0}`)
 			type who struct{}
-			m := c.group(0)
 			written, half, decided, acknowledged := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
 			by := func(ctx context.Context, who1 string) bool { return ctx.Value(who{}) == who1 }
 			var looked, held sync.Once

@@ -44,6 +44,9 @@ func (f fate) String() string {
 	return [...]string{"fine", "refuse", "busy", "full", "gone", "lost", "hang", "crossed", "failing"}[f]
 }
 
+// ownFences is below every fence of a model: lower ones are of somebody else.
+const ownFences = 1 << 32
+
 // held is an index of a model.
 type held struct {
 	schema *schema.Schema
@@ -332,7 +335,7 @@ func (m *model) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsRepl
 			if h.fences == nil {
 				h.fences = map[string]uint64{}
 			}
-			m.fence++
+			m.fence = max(m.fence, ownFences) + 1
 			reply.Fence = m.fence
 			for _, id := range req.IDs {
 				h.fences[id] = m.fence
@@ -394,7 +397,7 @@ func (m *model) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.SyncRepl
 				have = sumOf(source)
 			}
 			reply.Sums[i] = have
-			if have != it.Expect || req.Fence != 0 && h.fences[it.ID] > req.Fence {
+			if have != it.Expect || req.Fence != 0 && (req.Fence < ownFences || h.fences[it.ID] > req.Fence) {
 				continue
 			}
 			if it.Body == nil {

@@ -121,6 +121,7 @@ type Writer struct {
 	faults   faults
 	book     *book // nil without a store
 	loads    loads
+	fences   fences
 	finisher chan struct{} // holds a token for each settling in the background
 
 	chunkDocs int // documents in a chunk of a load
