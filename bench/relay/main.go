@@ -1,10 +1,11 @@
 // Command relay measures the transport of the broker beside a bare gRPC server that answers from memory: real processes on this machine, the
 // same client, and all in turns within one run, so that what else the machine does falls on all alike.
 //
-//	go run ./relay [-sizes 100,10000,1000000] [-callers 1,16,128] [-rounds 5] [-for 1s] [-arms relay,plain] [-profile folder]
+//	go run ./relay [-sizes 100,10000,1000000] [-callers 1,16,128] [-rounds 5] [-for 1s] [-arms relay,broker,plain] [-reference program] [-profile folder]
 //
-// The arms are relay, which is weft's, and plain, which is a relay of grpc-go's own client and server with a codec that leaves bytes as they
-// are. Processor time is that of each process, user and system, over what was measured; the ratio is to the backend's when it is called
+// The arms are relay, which is weft's transport; broker, which is the whole program with its command line, discovery, admission and metrics;
+// plain, which is a relay of grpc-go's own client and server with a codec that leaves bytes as they are; and reference, which is the program
+// that -reference names, started with the same flags. Processor time is that of each process, user and system, over what was measured; the ratio is to the backend's when it is called
 // directly.
 package main
 
@@ -65,8 +66,10 @@ func ints(s string) (out []int, err error) {
 }
 
 const (
-	direct  = "direct"
-	backend = "backend"
+	direct    = "direct"
+	backend   = "backend"
+	whole     = "broker"
+	reference = "reference"
 )
 
 func run(ctx context.Context, args []string, w io.Writer) (err error) {
@@ -74,7 +77,8 @@ func run(ctx context.Context, args []string, w io.Writer) (err error) {
 	fl := flag.NewFlagSet("relay", flag.ContinueOnError)
 	sizes := fl.String("sizes", "100,10000,1000000", "lengths of replies in bytes")
 	callers := fl.String("callers", "1,16,128", "calls at once")
-	arms := fl.String("arms", "relay,plain", "relays")
+	arms := fl.String("arms", "relay,broker,plain", "relays")
+	program := fl.String("reference", "", "`program` of the reference's broker, which is one more arm")
 	fl.IntVar(&b.rounds, "rounds", 5, "rounds; what is told is the median")
 	fl.DurationVar(&b.length, "for", time.Second, "time of one measurement")
 	fl.StringVar(&b.profile, "profile", "", "`folder` for CPU profiles of all processes")
@@ -90,7 +94,11 @@ func run(ctx context.Context, args []string, w io.Writer) (err error) {
 	}
 	defer func() {
 		for _, s := range b.servers {
-			err = errors.Join(err, s.stop())
+			if s.outside {
+				err = errors.Join(err, s.end())
+			} else {
+				err = errors.Join(err, s.stop())
+			}
 		}
 	}()
 	if err := b.start(backend, backend); err != nil {
@@ -99,6 +107,19 @@ func run(ctx context.Context, args []string, w io.Writer) (err error) {
 	for _, arm := range b.arms {
 		if err := b.start(arm, arm, b.servers[backend].addr); err != nil {
 			return err
+		}
+	}
+	if *program != "" {
+		b.arms = append(b.arms, reference)
+		s, err := startReference(*program, b.servers[backend].addr)
+		if err != nil {
+			return err
+		}
+		b.servers[reference] = s
+	}
+	for _, arm := range b.arms {
+		if err := b.ready(ctx, b.servers[arm].addr); err != nil {
+			return fmt.Errorf("%s: %w", arm, err)
 		}
 	}
 	fmt.Fprintf(w, "| bytes | callers | arm | calls/s | of direct | p50 µs | p99 µs | p50 added | p99 added | backend CPU µs | relay CPU µs | relay CPU of backend's | allocations |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
@@ -166,9 +187,7 @@ func (b *bench) measure(ctx context.Context, arm string, size, callers int, warm
 		}
 	}()
 	for range min(mostConns, callers) {
-		c, err := grpc.NewClient(at.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(
-			grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(1<<30)),
-			grpc.WithInitialWindowSize(2<<20), grpc.WithInitialConnWindowSize(4<<20))
+		c, err := dial(at.addr)
 		if err != nil {
 			return s, err
 		}
@@ -244,10 +263,41 @@ func (b *bench) measure(ctx context.Context, arm string, size, callers int, warm
 	return s, nil
 }
 
+// ready waits until an address answers searches: a broker asks its node for indexes first.
+func (b *bench) ready(ctx context.Context, addr string) error {
+	c, err := dial(addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	late := time.After(20 * time.Second)
+	for {
+		req, out := request(b.sizes[0]), mem.BufferSlice(nil)
+		if err = c.Invoke(ctx, method, &req, &out); err == nil {
+			out.Free()
+			return nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-late:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func dial(addr string) (*grpc.ClientConn, error) {
+	return grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(
+		grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(1<<30)),
+		grpc.WithInitialWindowSize(2<<20), grpc.WithInitialConnWindowSize(4<<20))
+}
+
 // server is one process.
 type server struct {
 	process
-	addr string
+	addr    string
+	outside bool // it answers no questions
 }
 
 type stat struct {
@@ -257,6 +307,10 @@ type stat struct {
 
 // stat asks the process what it has used.
 func (s *server) stat() (st stat, err error) {
+	if s.outside {
+		st.cpu, err = cpuOf(s.cmd.Process.Pid)
+		return st, err
+	}
 	line, err := s.ask("stat")
 	if err != nil {
 		return st, err

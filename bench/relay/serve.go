@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -14,16 +15,23 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
+	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/broker/relay"
+	"github.com/weft-search/weft/internal/cli"
 	"github.com/weft-search/weft/internal/wire/grpcraw"
 )
 
@@ -50,10 +58,12 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 // Name implements encoding.CodecV2.
 func (rawCodec) Name() string { return "proto" }
 
-// request asks for a reply of a length: a search in the index "x" with a limit.
+// question is the front of a request: a search of everything in the index "x", whose limit is behind it.
+var question = []byte{1<<3 | 2, 1, 'x', 2<<3 | 2, 2, 4<<3 | 2, 0, 3<<3 | 0}
+
+// request asks for a reply of a length, by its limit.
 func request(size int) mem.BufferSlice {
-	b := []byte{1<<3 | 2, 1, 'x', 3<<3 | 0}
-	return mem.BufferSlice{mem.SliceBuffer(binary.AppendUvarint(b, uint64(size)))}
+	return mem.BufferSlice{mem.SliceBuffer(binary.AppendUvarint(bytes.Clone(question), uint64(size)))}
 }
 
 // process is one under way: it takes questions by lines.
@@ -110,7 +120,8 @@ func serve(ctx context.Context, role string, args []string) (err error) {
 	var stop func()
 	switch role {
 	case backend:
-		g := bare(answer)
+		r := &replies{by: map[uint64][]byte{}}
+		g := bare(r.answer)
 		run, stop = func() error { return g.Serve(lis) }, g.Stop
 	case "plain":
 		c, err := grpc.NewClient(args[0], grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(
@@ -137,12 +148,58 @@ func serve(ctx context.Context, role string, args []string) (err error) {
 		})
 		l := s.Binding("").Server(lis)
 		run, stop = l.Serve, func() { l.Close(); n.Close() }
+	case whole:
+		if err := lis.Close(); err != nil {
+			return err
+		}
+		return serveWhole(ctx, args[0])
 	default:
 		return fmt.Errorf("no role %q", role)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- run() }()
 	fmt.Println(lis.Addr())
+	err = stats()
+	stop()
+	<-ended
+	return err
+}
+
+// serveWhole is the program of the broker, with all that it does: the command line, discovery, admission and metrics.
+func serveWhole(ctx context.Context, node string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out, in := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		code := cli.Run(ctx, append([]string{"--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"}, wholeFlags(node)...),
+			cli.IO{Stdout: in, Stderr: os.Stderr, LookupEnv: func(name string) (string, bool) { return map[string]string{"RUST_LOG": "warn"}[name], name == "RUST_LOG" }, Program: "summa-broker"})
+		in.Close()
+		ended <- code
+	}()
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if addr, ok := strings.CutPrefix(lines.Text(), "listening summa "); ok {
+			fmt.Println(addr)
+			break
+		}
+	}
+	go io.Copy(io.Discard, out) // to the end of the program
+	err := stats()
+	cancel()
+	if code := <-ended; code != 0 {
+		err = errors.Join(err, fmt.Errorf("the broker ended with code %d", code))
+	}
+	return err
+}
+
+// wholeFlags are those of a broker before one node. Searches are counted against bounds that they do not reach.
+func wholeFlags(node string) []string {
+	return []string{"--discovery", "static", "--backend", "id=a,addr=" + node + ",shard=0", "--backend-max-searches", "1000", "--max-concurrent-searches", "1000"}
+}
+
+// stats answers each line with what the process has used, to the end of the input.
+func stats() error {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		var use syscall.Rusage
@@ -153,36 +210,88 @@ func serve(ctx context.Context, role string, args []string) (err error) {
 		runtime.ReadMemStats(&m)
 		fmt.Println(int64(time.Duration(use.Utime.Nano()+use.Stime.Nano())), m.Mallocs)
 	}
-	stop()
-	<-ended
 	return in.Err()
 }
 
-// bare is a gRPC server with nothing but one unary method.
+// bare is a gRPC server with nothing but searches, and the list of indexes that a broker asks for.
 func bare(answer func(ctx context.Context, in mem.BufferSlice) (mem.BufferSlice, error)) *grpc.Server {
 	g := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.InitialWindowSize(2<<20), grpc.InitialConnWindowSize(4<<20))
-	g.RegisterService(&grpc.ServiceDesc{
-		ServiceName: "summa.SearchService", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{
-			MethodName: "Search", Handler: func(_ any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-				var in mem.BufferSlice
-				if err := dec(&in); err != nil {
-					return nil, err
-				}
-				defer in.Free()
-				out, err := answer(ctx, in)
-				return &out, err
-			},
-		}},
-	}, nil)
+	register := func(service, name string, answer func(ctx context.Context, in mem.BufferSlice) (mem.BufferSlice, error)) {
+		g.RegisterService(&grpc.ServiceDesc{
+			ServiceName: service, HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{
+				MethodName: name, Handler: func(_ any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+					var in mem.BufferSlice
+					if err := dec(&in); err != nil {
+						return nil, err
+					}
+					defer in.Free()
+					// gRPC would compress as the request is, and the broker of the reference compresses those.
+					if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
+						return nil, err
+					}
+					out, err := answer(ctx, in)
+					return &out, err
+				},
+			}},
+		}, nil)
+	}
+	register("summa.SearchService", "Search", answer)
+	register("summa.IndexService", "ListIndexes", func(context.Context, mem.BufferSlice) (mem.BufferSlice, error) {
+		return mem.BufferSlice{mem.SliceBuffer{1<<3 | 2, 1, 'x'}}, nil
+	})
 	return g
 }
 
-var memory = make([]byte, 256<<20)
+// replies are searches' replies by their length, each made once.
+type replies struct {
+	mu sync.Mutex
+	by map[uint64][]byte
+}
 
-func answer(_ context.Context, in mem.BufferSlice) (mem.BufferSlice, error) {
-	size, n := binary.Uvarint(in.Materialize()[4:])
-	if n <= 0 || size > uint64(len(memory)) {
+func (r *replies) answer(_ context.Context, in mem.BufferSlice) (mem.BufferSlice, error) {
+	size, n := binary.Uvarint(in.Materialize()[len(question):])
+	if n <= 0 || size > 256<<20 {
 		return nil, status.Error(codes.InvalidArgument, "no length")
 	}
-	return mem.BufferSlice{mem.SliceBuffer(memory[:size])}, nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.by[size] == nil {
+		b, err := reply(int(size))
+		if err != nil {
+			return nil, err
+		}
+		r.by[size] = b
+	}
+	return mem.BufferSlice{mem.SliceBuffer(r.by[size])}, nil
+}
+
+// reply is one of a length: hits with two short fields and one long, and padding.
+func reply(size int) ([]byte, error) {
+	text := func(s string) *summapb.FieldValueList {
+		return &summapb.FieldValueList{Values: []*summapb.FieldValue{{Value: &summapb.FieldValue_Text{Text: s}}}}
+	}
+	m := &summapb.SearchResponse{TotalHits: 1000, TookMs: 3}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; ; i++ {
+		hit, err := proto.Marshal(&summapb.SearchResponse{Hits: []*summapb.SearchHit{{
+			Address: &summapb.DocAddress{SegmentId: strings.Repeat("0123456789abcdef", 2), DocId: uint32(i)}, Score: float32(i),
+			Fields: map[string]*summapb.FieldValueList{"id": text(fmt.Sprint("doc/", i)), "title": text("the title of a document"), "body": text(strings.Repeat("words of it ", 30))},
+		}}})
+		if err != nil {
+			return nil, err
+		}
+		if len(b)+len(hit)+16 > size {
+			break
+		}
+		b = append(b, hit...)
+	}
+	for pad := size - len(b); pad > 0; pad-- { // less what is in front of it
+		if whole := protowire.AppendString(protowire.AppendTag(bytes.Clone(b), 6, protowire.BytesType), strings.Repeat("x", pad)); len(whole) == size {
+			return whole, nil
+		}
+	}
+	return nil, fmt.Errorf("no reply has %d bytes", size)
 }
