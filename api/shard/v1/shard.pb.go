@@ -4166,7 +4166,7 @@ type IndexReply struct {
 	Id            []byte                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	Members       *Members               `protobuf:"bytes,4,opt,name=members,proto3" json:"members,omitempty"`
 	Inferred      []*InferredField       `protobuf:"bytes,5,rep,name=inferred,proto3" json:"inferred,omitempty"` // fields that the document added to the index
-	Fresh         bool                   `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`      // no document had the id, and none was deleted from the index for longer than a write is under way
+	Fresh         bool                   `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`      // no document had the id, and none with it was deleted for longer than a write is under way
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
