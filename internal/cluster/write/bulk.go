@@ -687,6 +687,12 @@ func (l *load) send(ctx context.Context, st *members.State, c *chunk) error {
 		adopt(list, before)
 	}
 	if err := stale(list); err != nil {
+		if refused, ok := errors.AsType[*staleError](err); ok && refused.applied {
+			// Who had taken it before has not applied it by this map.
+			refused.applied = slices.ContainsFunc(list, func(g got[leaf.BulkReply]) bool {
+				return !refusal(g.err) && !members.IsStale(g.err) && (g.reply == nil || !g.reply.Repeated)
+			})
+		}
 		return err
 	}
 	in := applied(list)
