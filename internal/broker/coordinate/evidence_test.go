@@ -28,7 +28,7 @@ const (
 )
 
 // The replies of two shards, of each way; those of formulas have "d+p" for their scores.
-func goodReplies(t *testing.T, req string) [2]*summapb.SearchResponse {
+func goodReplies(t testing.TB, req string) [2]*summapb.SearchResponse {
 	t.Helper()
 	lists := func(segment string) string {
 		return strings.ReplaceAll(`
