@@ -2,19 +2,24 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	summapb "github.com/weft-search/weft/api/summa"
+	"github.com/weft-search/weft/internal/node/summanode"
 )
 
 // TestSummaServer starts a Summa server by its command line, asks it over gRPC and for its metrics, and ends it.
@@ -131,5 +136,64 @@ func TestRustLog(t *testing.T) {
 	}
 	if got := rustLog(nil); got != slog.LevelInfo {
 		t.Error(got)
+	}
+}
+
+// TestSummaLimitsOfFlags gives each flag a value of its own: the limit of its name has it, and without the flags all are those of the contract.
+// 0 is refused by the name of the flag.
+func TestSummaLimitsOfFlags(t *testing.T) {
+	const mib = 1 << 20
+	parse := func(args ...string) summanode.Limits {
+		t.Helper()
+		var c summaServer
+		k, err := kong.New(&c, kong.Name("summa-server"), kong.ExplicitGroups([]kong.Group{{Key: "summa"}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		return c.limits()
+	}
+	std := summanode.Limits{}.WithDefaults(64)
+	std.Searches, std.Conns, std.Calls, std.Streams, std.Arriving, std.Stall, std.Wait = 0, 0, 0, 0, 0, 0, 0
+	std.Query.MaxSearchHeldBytes = 0 // no flag moves it
+	if got := parse(); got != std {
+		t.Errorf("without flags\n%+v, want\n%+v", got, std)
+	}
+	flags := reflect.TypeFor[summaLimits]()
+	var args []string
+	want := summanode.Limits{}
+	for i := range flags.NumField() {
+		f := flags.Field(i)
+		name := cmp.Or(f.Tag.Get("name"), kebab(f.Name))
+		args = append(args, "--"+name, fmt.Sprint(1000+i))
+		to, times := reflect.ValueOf(&want).Elem(), 1
+		switch {
+		case f.Name == "MaxConcurrentSearches":
+			to = to.FieldByName("Searches")
+		case f.Name == "MaxSearchResponseMB":
+			to, times = reflect.ValueOf(&want.Query).Elem().FieldByName("MaxSearchResponseBytes"), mib
+		case strings.HasSuffix(f.Name, "codeMB"):
+			to, times = to.FieldByName(strings.Replace(strings.TrimSuffix(f.Name, "MB"), "Max", "", 1)), mib
+		default:
+			to = reflect.ValueOf(&want.Query).Elem().FieldByName(f.Name)
+		}
+		to.SetInt(int64(times * (1000 + i)))
+		for _, p := range []struct{ value, text string }{{"0", " must be greater than zero"}, {"-1", " must be greater than zero"}, {"99999999999", " must not exceed "}} {
+			var said strings.Builder
+			code := Run(t.Context(), []string{"-a", "127.0.0.1:0", "--metrics-addr", "off", "--data-dir", t.TempDir(), "--" + name + "=" + p.value}, IO{Stdout: t.Output(), Stderr: &said, Program: "summa-server"})
+			if code != exitFailed || !strings.HasPrefix(said.String(), "Error: --"+name+p.text) {
+				t.Errorf("--%s %s: code %d, %q", name, p.value, code, said.String())
+			}
+		}
+	}
+	if got := parse(args...); got != want {
+		t.Errorf("with flags\n%+v, want\n%+v", got, want)
+	}
+	for cpus, searches := range map[int]int{1: 1, 8: 1, 15: 1, 16: 2, 63: 7, 64: 8, 256: 8} {
+		if got := (summanode.Limits{}).WithDefaults(cpus).Searches; got != searches {
+			t.Errorf("%d processors: %d searches at once, want %d", cpus, got, searches)
+		}
 	}
 }

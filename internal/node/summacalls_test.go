@@ -476,9 +476,11 @@ func TestSummaSearchCapacity(t *testing.T) {
 	wantStatus(t, err, codes.ResourceExhausted, "Search capacity is full; retry with backoff")
 	_, err = s.search.GetTextStats(t.Context(), &summapb.GetTextStatsRequest{IndexName: "notes", Query: req.Query})
 	wantStatus(t, err, codes.ResourceExhausted, "Search capacity is full; retry with backoff")
-	// What is wrong with a request is told before that.
-	_, err = s.search.Search(t.Context(), &summapb.SearchRequest{IndexName: "notes"})
+	// What is wrong with a request is told before that, and that there is no such index is not.
+	_, err = s.search.Search(t.Context(), &summapb.SearchRequest{IndexName: "none"})
 	wantStatus(t, err, codes.InvalidArgument, "Query is required")
+	_, err = s.search.Search(t.Context(), &summapb.SearchRequest{IndexName: "none", Query: req.Query})
+	wantStatus(t, err, codes.ResourceExhausted, "Search capacity is full; retry with backoff")
 	slow.Store(false)
 	close(release)
 	first.Wait()
@@ -613,6 +615,25 @@ func TestSummaMessageCaps(t *testing.T) {
 	if used := s.node.summaMemory.Used(); used != 0 {
 		t.Errorf("%d bytes are still charged", used)
 	}
+	// Replies at their bound and one byte past it.
+	names := &summapb.ListIndexesResponse{IndexNames: []string{"notes"}}
+	for n := 0; proto.Size(names) < 4<<10; n++ {
+		name := fmt.Sprintf("%03d%s", n, strings.Repeat("n", min(252, 4<<10-proto.Size(names)-6)))
+		names.IndexNames = append(names.IndexNames, name)
+		s.create(name, summaNotes)
+	}
+	if n := proto.Size(names); n != 4<<10 {
+		t.Fatalf("names of %d bytes", n)
+	}
+	if r, err := s.index.ListIndexes(t.Context(), &summapb.ListIndexesRequest{}); err != nil || len(r.IndexNames) != len(names.IndexNames) {
+		t.Errorf("%v, %v", r, err)
+	}
+	if _, err := s.index.DeleteIndex(t.Context(), &summapb.DeleteIndexRequest{IndexName: "notes"}); err != nil {
+		t.Fatal(err)
+	}
+	s.create("notes1", summaNotes)
+	_, err = s.index.ListIndexes(t.Context(), &summapb.ListIndexesRequest{})
+	wantStatus(t, err, codes.OutOfRange, "Error, encoded message length too large: found 4097 bytes, the limit is: 4096 bytes")
 }
 
 // encodings notes what replies are compressed with.

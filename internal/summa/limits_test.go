@@ -349,6 +349,27 @@ func TestMutationBounds(t *testing.T) {
 		t.Error(err)
 	}
 	want(t, "upsert", summa.CheckUpsert(docs(1001)), codes.ResourceExhausted, "upsert request exceeds 1000 documents or 32 MiB encoded bytes")
+	// What counts is the request as it is encoded, and one document may be longer than several.
+	sized := func(docs, bytes int) *summapb.UpsertDocumentsRequest {
+		r := &summapb.UpsertDocumentsRequest{IndexName: "i", Documents: make([]*summapb.NamedDocument, docs)}
+		for i := range r.Documents {
+			r.Documents[i] = &summapb.NamedDocument{}
+		}
+		text := &summapb.FieldValue_Text{}
+		r.Documents[0].Fields = []*summapb.FieldEntry{{Name: "t", Value: &summapb.FieldValue{Value: text}}}
+		text.Text = strings.Repeat("t", bytes-3*docs-64)
+		text.Text += strings.Repeat("t", bytes-proto.Size(r))
+		if n := proto.Size(r); n != bytes {
+			t.Fatalf("%d bytes, want %d", n, bytes)
+		}
+		return r
+	}
+	for _, c := range []struct{ docs, most int }{{2, 32 << 20}, {1000, 32 << 20}, {1, 200 << 20}} {
+		if err := summa.CheckUpsert(sized(c.docs, c.most)); err != nil {
+			t.Errorf("%d documents of %d bytes: %v", c.docs, c.most, err)
+		}
+		want(t, "upsert", summa.CheckUpsert(sized(c.docs, c.most+1)), codes.ResourceExhausted, "upsert request exceeds 1000 documents or 32 MiB encoded bytes")
+	}
 	for n, bad := range map[int]bool{0: true, 1: false, 65_536: false, 65_537: true} {
 		if got := summa.DeleteKeyFault(strings.Repeat("k", n)); (got != "") != bad {
 			t.Errorf("key of %d bytes: %q", n, got)
