@@ -205,8 +205,8 @@ func (e *evidence) tooLarge(most int) error {
 // hit encodes a hit: what the node said of it but for what is ranked here.
 func (e *evidence) hit(out []byte, r *ranking, at *placed) ([]byte, error) {
 	ranked := e.p.way != byScore
-	own := func(f *field) bool { // what is told otherwise
-		switch f.num {
+	own := func(num protowire.Number) bool { // what is told otherwise
+		switch num {
 		case 2, 4, 5:
 			return ranked
 		case 6, 7:
@@ -216,23 +216,23 @@ func (e *evidence) hit(out []byte, r *ranking, at *placed) ([]byte, error) {
 	}
 	d := &e.docs[at.doc]
 	if !ranked {
-		err := each(d.hit, func(f *field) error {
-			if !own(f) {
+		c := cursor{rest: d.hit}
+		for f := (field{}); c.next(&f); {
+			if !own(f.num) {
 				out = append(out, f.raw...)
 			}
-			return nil
-		})
-		return e.appendVotes(out, r, at.doc), err
+		}
+		return e.appendVotes(out, r, at.doc), c.err()
 	}
 	for _, first := range [2]bool{true, false} {
-		err := each(d.hit, func(f *field) error {
-			if (f.num == 1) == first && !own(f) {
+		c := cursor{rest: d.hit}
+		for f := (field{}); c.next(&f); {
+			if (f.num == 1) == first && !own(f.num) {
 				out = append(out, f.raw...)
 			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
+		}
+		if c.bad {
+			return nil, errWire
 		}
 		if first {
 			out = appendFloat(out, 2, at.score)

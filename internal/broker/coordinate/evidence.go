@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/bits"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -296,42 +297,53 @@ func (e *evidence) head(message []byte) (h head, err error) {
 
 // readHits takes the hits of a reply.
 func (e *evidence) readHits(reply int, message []byte) error {
-	return each(message, func(f *field) error {
+	c := cursor{rest: message}
+	for f := (field{}); c.next(&f); {
 		if !f.is(1, protowire.BytesType) {
-			return nil
+			continue
 		}
-		d := doc{part: int32(reply), hit: f.val}
-		if d.hit == nil {
-			d.hit = []byte{}
+		if err := e.readHit(reply, f.val); err != nil {
+			return err
 		}
-		var at addressing
-		err := each(f.val, func(f *field) error {
-			switch {
-			case f.is(1, protowire.BytesType):
-				return at.read(f.val)
-			case f.is(2, protowire.Fixed32Type):
-				d.score = f.float()
-			case f.is(5, protowire.BytesType):
-				d.cells = true
+	}
+	return c.err()
+}
+
+func (e *evidence) readHit(reply int, message []byte) error {
+	d := doc{part: int32(reply), hit: message}
+	if d.hit == nil {
+		d.hit = []byte{}
+	}
+	var at addressing
+	c := cursor{rest: message}
+	for f := (field{}); c.next(&f); {
+		switch {
+		case f.is(1, protowire.BytesType):
+			if err := at.read(f.val); err != nil {
+				return err
 			}
-			return nil
-		})
-		if err != nil {
-			return err
+		case f.is(2, protowire.Fixed32Type):
+			d.score = f.float()
+		case f.is(5, protowire.BytesType):
+			d.cells = true
 		}
-		if d.at, err = at.address(); err != nil {
-			return err
-		}
-		if e.p.way == byScore && !finite(d.score) {
-			return errIncomplete
-		}
-		if _, twice := e.of[d.at]; twice {
-			return errTwice
-		}
-		e.of[d.at] = uint32(len(e.docs))
-		e.docs = append(e.docs, d)
-		return nil
-	})
+	}
+	if c.bad {
+		return errWire
+	}
+	var err error
+	if d.at, err = at.address(); err != nil {
+		return err
+	}
+	if e.p.way == byScore && !finite(d.score) {
+		return errIncomplete
+	}
+	if _, twice := e.of[d.at]; twice {
+		return errTwice
+	}
+	e.of[d.at] = uint32(len(e.docs))
+	e.docs = append(e.docs, d)
+	return nil
 }
 
 // addressing is a DocAddress on its way.
@@ -343,15 +355,16 @@ type addressing struct {
 
 func (a *addressing) read(b []byte) error {
 	a.some = true
-	return each(b, func(f *field) error {
+	c := cursor{rest: b}
+	for f := (field{}); c.next(&f); {
 		switch {
 		case f.is(1, protowire.BytesType):
 			a.segment = f.val
 		case f.is(2, protowire.VarintType):
 			a.doc = uint32(f.n)
 		}
-		return nil
-	})
+	}
+	return c.err()
 }
 
 func (a *addressing) address() (address, error) {
@@ -367,28 +380,22 @@ func (a *addressing) address() (address, error) {
 
 // readLists takes what the branches of a reply nominated; without how they are only kept.
 func (e *evidence) readLists(reply int, message []byte, how *faults) error {
-	got := 0 // a bit for each branch
-	err := each(message, func(f *field) error {
+	got := uint(0) // a bit for each branch
+	c := cursor{rest: message}
+	for f := (field{}); c.next(&f); {
 		if !f.is(7, protowire.BytesType) {
-			return nil
+			continue
 		}
-		var branch uint32
-		n := 0
-		err := each(f.val, func(f *field) error {
-			switch {
-			case f.is(1, protowire.VarintType):
-				branch = uint32(f.n)
-			case f.is(2, protowire.BytesType):
-				n++
-			}
-			return nil
-		})
+		branch, n, err := listOf(f.val)
 		if err != nil {
 			return err
 		}
 		if how == nil {
 			e.lists[branch] = append(e.lists[branch], f.val)
-			return e.budget.take(listBytes + len(f.val))
+			if err := e.budget.take(listBytes + len(f.val)); err != nil {
+				return err
+			}
+			continue
 		}
 		qs := e.p.fusion.GetQueries()
 		if branch >= uint32(len(qs)) || qs[branch].GetScoreOnly() || got>>branch&1 == 1 {
@@ -398,17 +405,38 @@ func (e *evidence) readLists(reply int, message []byte, how *faults) error {
 		if err := e.budget.take(passageBytes * n); err != nil {
 			return err
 		}
-		return each(f.val, func(f *field) error {
+		e.branches[branch].Hits = slices.Grow(e.branches[branch].Hits, n)
+		list := cursor{rest: f.val}
+		for f := (field{}); list.next(&f); {
 			if !f.is(2, protowire.BytesType) {
-				return nil
+				continue
 			}
-			return e.candidate(int32(reply), int(branch), f.val, how)
-		})
-	})
-	if err == nil && how != nil && bits.OnesCount(uint(got)) < e.p.nominating {
+			if err := e.candidate(int32(reply), int(branch), f.val, how); err != nil {
+				return err
+			}
+		}
+	}
+	if c.bad {
+		return errWire
+	}
+	if how != nil && bits.OnesCount(got) < e.p.nominating {
 		return how.omitted
 	}
-	return err
+	return nil
+}
+
+// listOf is the branch of a FusionCandidateList, and how many candidates it has.
+func listOf(message []byte) (branch uint32, n int, err error) {
+	c := cursor{rest: message}
+	for f := (field{}); c.next(&f); {
+		switch {
+		case f.is(1, protowire.VarintType):
+			branch = uint32(f.n)
+		case f.is(2, protowire.BytesType):
+			n++
+		}
+	}
+	return branch, n, c.err()
 }
 
 // candidate takes what one branch of a reply nominated: its passages, or the document.
@@ -416,19 +444,21 @@ func (e *evidence) candidate(reply int32, branch int, message []byte, how *fault
 	var at addressing
 	var own float32
 	rows := 0
-	err := each(message, func(f *field) error {
+	c := cursor{rest: message}
+	for f := (field{}); c.next(&f); {
 		switch {
 		case f.is(1, protowire.BytesType):
-			return at.read(f.val)
+			if err := at.read(f.val); err != nil {
+				return err
+			}
 		case f.is(2, protowire.Fixed32Type):
 			own = f.float()
 		case f.is(3, protowire.BytesType):
 			rows++
 		}
-		return nil
-	})
-	if err != nil {
-		return err
+	}
+	if c.bad {
+		return errWire
 	}
 	a, err := at.address()
 	if err != nil {
@@ -463,31 +493,34 @@ func (e *evidence) candidate(reply int32, branch int, message []byte, how *fault
 	} else if err := e.budget.take(passageBytes * rows); err != nil {
 		return err
 	}
-	return each(message, func(f *field) error {
+	if rows == 0 {
+		return nil
+	}
+	c = cursor{rest: message}
+	for f := (field{}); c.next(&f); {
 		if !f.is(3, protowire.BytesType) {
-			return nil
+			continue
 		}
 		h := score.Hit[uint32]{Doc: n}
-		err := each(f.val, func(f *field) error {
+		r := cursor{rest: f.val}
+		for f := (field{}); r.next(&f); {
 			switch {
 			case f.is(1, protowire.VarintType):
 				h.Ordinal = uint32(f.n)
 			case f.is(2, protowire.Fixed32Type):
 				h.Score = f.float()
 			}
-			return nil
-		})
-		if err != nil {
-			return err
 		}
-		if !finite(h.Score) {
+		switch {
+		case r.bad:
+			return errWire
+		case !finite(h.Score):
 			return how.score
-		}
-		if !wholly {
+		case !wholly:
 			b.Hits = append(b.Hits, h)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // wholly tells whether the votes of a branch are for whole documents ("Diagnostics and control").

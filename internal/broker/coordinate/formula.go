@@ -146,11 +146,20 @@ func (v *evaluating) set(n uint32, from, k int) error {
 	if !passage {
 		return nil
 	}
-	return v.e.scores(v.rows[from+k].raw, 2, true, func(branch int, value float32) {
+	c := cursor{rest: v.rows[from+k].raw}
+	for f := (field{}); c.next(&f); {
+		if !f.is(2, protowire.BytesType) {
+			continue
+		}
+		branch, value, err := v.e.cell(f.val, true)
+		if err != nil {
+			return err
+		}
 		if i := v.of[branch]; i >= 0 {
 			v.batch.Set(i, k, float64(value))
 		}
-	})
+	}
+	return c.err()
 }
 
 func chunk(q *summapb.WeightedQuery) bool {
@@ -184,44 +193,45 @@ func (v *evaluating) read(d *doc) (scored uint32, err error) {
 	v.rows = v.rows[:0]
 	clear(v.has[:])
 	sorted := true
-	err = each(d.hit, func(f *field) error {
+	c := cursor{rest: d.hit}
+	for f := (field{}); c.next(&f); {
 		if !f.is(5, protowire.BytesType) {
-			return nil
+			continue
 		}
-		if err := v.e.scores(f.val, 1, false, func(branch int, value float32) { v.cells[branch], v.has[branch] = value, true }); err != nil {
-			return err
-		}
-		return each(f.val, func(f *field) error {
+		cells := cursor{rest: f.val}
+		for f := (field{}); cells.next(&f); {
 			switch {
+			case f.is(1, protowire.BytesType):
+				branch, value, err := v.e.cell(f.val, false)
+				if err != nil {
+					return 0, err
+				}
+				v.cells[branch], v.has[branch] = value, true
 			case f.is(2, protowire.BytesType):
 				q := row{raw: f.val}
-				err := each(f.val, func(f *field) error {
-					if f.is(1, protowire.VarintType) {
-						q.ordinal = uint32(f.n)
-					}
-					return nil
-				})
-				if err != nil {
-					return err
+				if q.ordinal, err = ordinalOf(f.val); err != nil {
+					return 0, err
 				}
 				if n := len(v.rows); n > 0 && v.rows[n-1].ordinal >= q.ordinal {
 					sorted = false
 				}
 				if len(v.rows) == v.room {
-					v.room += 1024
-					if err := v.e.budget.take(1024 * 96); err != nil {
-						return err
+					v.room += roomStep
+					if err := v.e.budget.take(roomStep * rowBytes); err != nil {
+						return 0, err
 					}
 				}
 				v.rows = append(v.rows, q)
 			case f.is(3, protowire.VarintType):
 				scored = uint32(f.n)
 			}
-			return nil
-		})
-	})
-	if err != nil || sorted {
-		return scored, err
+		}
+		if cells.bad {
+			return 0, errWire
+		}
+	}
+	if c.bad || sorted {
+		return scored, c.err()
 	}
 	slices.SortFunc(v.rows, func(a, b row) int { return cmp.Compare(a.ordinal, b.ordinal) })
 	for i := 1; i < len(v.rows); i++ {
@@ -232,36 +242,46 @@ func (v *evaluating) read(d *doc) (scored uint32, err error) {
 	return scored, nil
 }
 
-// scores visits the entries of a map of scores by branch, which are field num of a message. Keys have to be branches of the scope.
-func (e *evidence) scores(message []byte, num protowire.Number, passage bool, visit func(branch int, value float32)) error {
-	return each(message, func(f *field) error {
-		if !f.is(num, protowire.BytesType) {
-			return nil
+// rowBytes is what a row of the largest document takes, roomStep how many are charged at a time.
+const (
+	rowBytes = 96
+	roomStep = 1024
+)
+
+// ordinalOf is that of a PassageScores.
+func ordinalOf(message []byte) (ordinal uint32, err error) {
+	c := cursor{rest: message}
+	for f := (field{}); c.next(&f); {
+		if f.is(1, protowire.VarintType) {
+			ordinal = uint32(f.n)
 		}
-		var name []byte
-		var value float32
-		err := each(f.val, func(f *field) error {
-			switch {
-			case f.is(1, protowire.BytesType):
-				name = f.val
-			case f.is(2, protowire.Fixed32Type):
-				value = f.float()
-			}
-			return nil
-		})
-		if err != nil {
-			return err
+	}
+	return ordinal, c.err()
+}
+
+// cell reads an entry of a map of scores by branch, which has to be one of the scope.
+func (e *evidence) cell(entry []byte, passage bool) (branch int, value float32, err error) {
+	var name []byte
+	c := cursor{rest: entry}
+	for f := (field{}); c.next(&f); {
+		switch {
+		case f.is(1, protowire.BytesType):
+			name = f.val
+		case f.is(2, protowire.Fixed32Type):
+			value = f.float()
 		}
-		branch, ok := e.p.names[string(name)]
-		if !ok || chunk(e.p.fusion.GetQueries()[branch]) != passage {
-			return errCells
-		}
-		if !finite(value) {
-			return formulaFault(&formula.NonFiniteError{})
-		}
-		visit(branch, value)
-		return nil
-	})
+	}
+	if c.bad {
+		return 0, 0, errWire
+	}
+	branch, ok := e.p.names[string(name)]
+	if !ok || chunk(e.p.fusion.GetQueries()[branch]) != passage {
+		return 0, 0, errCells
+	}
+	if !finite(value) {
+		return 0, 0, formulaFault(&formula.NonFiniteError{})
+	}
+	return branch, value, nil
 }
 
 // best are the best rows of a document that the answer tells: by score, then ordinal.

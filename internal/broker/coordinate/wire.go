@@ -62,6 +62,14 @@ func (c *cursor) next(f *field) bool {
 	return true
 }
 
+// err refuses what has turned out to be no message.
+func (c *cursor) err() error {
+	if c.bad {
+		return errWire
+	}
+	return nil
+}
+
 // is says whether a field is the numbered one with the type that this has.
 func (f *field) is(num protowire.Number, typ protowire.Type) bool {
 	return f.num == num && f.typ == typ
@@ -78,10 +86,7 @@ func each(b []byte, visit func(f *field) error) error {
 			return err
 		}
 	}
-	if c.bad {
-		return errWire
-	}
-	return nil
+	return c.err()
 }
 
 func appendBytes(dst []byte, num protowire.Number, v []byte) []byte {
