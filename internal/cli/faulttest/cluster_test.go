@@ -346,7 +346,7 @@ func (c *cluster) startBroker(b *broker, flags func() []string) {
 	b.command = func() *exec.Cmd {
 		args := append([]string{
 			"broker", "--http", "127.0.0.1:0", "--map-every", every.String(), "--repair-every", c.shape.repairEvery.String(),
-			"--move-docs-per-sec", strconv.Itoa(c.shape.moveDocs), "--log-level", "warn", "--drain-timeout", "10s",
+			"--move-docs-per-sec", strconv.Itoa(c.shape.moveDocs), "--log-level", "info", "--drain-timeout", "10s",
 		}, flags()...)
 		cmd := exec.Command(c.bin, args...)
 		cmd.Env = append(os.Environ(), nameVariable+"="+b.name)
@@ -401,13 +401,18 @@ func (c *cluster) kills() int {
 func (c *cluster) close() {
 	close(c.done)
 	c.watch.Wait()
+	if c.t.Failed() {
+		c.explain()
+	}
 	for _, s := range c.servers() {
 		if s.process() == nil {
 			continue
 		}
 		if c.t.Failed() {
-			if said := s.process().Stderr.String(); said != "" {
-				c.t.Logf("%s said:\n%s", s.name, last(said, 3000))
+			said := s.process().Stderr.String()
+			said, _, _ = strings.Cut(said, "SIGQUIT: quit") // explain had that
+			if said != "" {
+				c.t.Logf("%s said:\n%s", s.name, last(said, 5000))
 			}
 		}
 		if s.ended() {

@@ -77,7 +77,7 @@ type Tail struct {
 func (t *Tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	const most = 16 << 10
+	const most = 256 << 10 // the stacks of a server fit
 	t.b = append(t.b, p...)
 	if len(t.b) > 2*most {
 		t.b = append(t.b[:0], t.b[len(t.b)-most:]...)
