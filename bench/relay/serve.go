@@ -173,7 +173,9 @@ func serveWhole(ctx context.Context, node string) error {
 	ended := make(chan int, 1)
 	go func() {
 		code := cli.Run(ctx, append([]string{"--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"}, wholeFlags(node)...),
-			cli.IO{Stdout: in, Stderr: os.Stderr, LookupEnv: func(name string) (string, bool) { return map[string]string{"RUST_LOG": "warn"}[name], name == "RUST_LOG" }, Program: "summa-broker"})
+			cli.IO{Stdout: in, Stderr: os.Stderr, LookupEnv: func(name string) (string, bool) {
+				return map[string]string{"RUST_LOG": "warn"}[name], name == "RUST_LOG"
+			}, Program: "summa-broker"})
 		in.Close()
 		ended <- code
 	}()

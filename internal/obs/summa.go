@@ -19,7 +19,7 @@ type Summa struct {
 	inFlight *prometheus.GaugeVec
 	cut      prometheus.Counter
 
-	searchSeconds *prometheus.SummaryVec
+	searchSeconds *summaries
 	searches      *prometheus.CounterVec
 	rejected      prometheus.Counter
 
@@ -48,9 +48,7 @@ func (m *Metrics) Summa(methods []string) *Summa {
 		cut: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weft_summa_connections_cut_total", Help: "Connections of the Summa services that were cut off because a reply was not taken.",
 		}),
-		searchSeconds: prometheus.NewSummaryVec(prometheus.SummaryOpts{
-			Name: "summa_search_duration_seconds", Help: "Time of searches over Summa.", Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.95: 0.005, 0.99: 0.001, 0.999: 0.0001},
-		}, []string{"index", "status"}),
+		searchSeconds: newSummaries("summa_search_duration_seconds", "Time of searches over Summa.", "index", "status"),
 		searches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "summa_search_requests_total", Help: "Searches over Summa by index, which is unknown until it is opened, and status.",
 		}, []string{"index", "status"}),
@@ -113,7 +111,7 @@ func (s *Summa) Searched(index string, ok bool, took time.Duration) {
 		s.look()
 	}
 	s.searches.WithLabelValues(index, status).Inc()
-	s.searchSeconds.WithLabelValues(index, status).Observe(took.Seconds())
+	s.searchSeconds.of(index, status).observe(took)
 }
 
 // look drops what is counted of indexes that are gone. It is done at each scrape and, for where nobody scrapes, whenever twice as many are counted
@@ -132,9 +130,9 @@ func (s *Summa) keep(there map[string]bool) {
 		if !there[index] && index != UnknownIndex {
 			delete(s.indexes, index)
 			s.searches.DeletePartialMatch(prometheus.Labels{"index": index})
-			s.searchSeconds.DeletePartialMatch(prometheus.Labels{"index": index})
 		}
 	}
+	s.searchSeconds.forget(func(index, _ string) bool { return !there[index] && index != UnknownIndex })
 	s.sweep = max(leastSweep, 2*len(s.indexes))
 }
 

@@ -12,9 +12,9 @@ import (
 type SummaBroker struct {
 	reg *prometheus.Registry
 
-	searchSeconds  *prometheus.SummaryVec
+	searchSeconds  *summaries
 	searches       *prometheus.CounterVec
-	backendSeconds *prometheus.SummaryVec
+	backendSeconds *summaries
 	backendCalls   *prometheus.CounterVec
 	stale          *prometheus.CounterVec
 	cut            prometheus.Counter
@@ -29,14 +29,12 @@ type searched struct{ index, status string }
 
 // SummaSearches counts the searches of one index with one outcome.
 type SummaSearches struct {
-	seconds prometheus.Observer
+	seconds *summary
 	count   prometheus.Counter
 }
 
 // UnknownIndex stands for the names of indexes that no node told of.
 const UnknownIndex = "unknown"
-
-var quantiles = map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.95: 0.005, 0.99: 0.001, 0.999: 0.0001}
 
 // SummaBroker makes the metrics of a Summa broker. Call it once.
 func (m *Metrics) SummaBroker() *SummaBroker {
@@ -46,8 +44,8 @@ func (m *Metrics) SummaBroker() *SummaBroker {
 	indexCounter := func(name, help string, labels ...string) indexCounters {
 		return indexCounters{vec: counter(name, help, labels...), more: len(labels) - 1, by: map[string]map[[2]string]prometheus.Counter{}}
 	}
-	summary := func(name, help string, labels ...string) *prometheus.SummaryVec {
-		return prometheus.NewSummaryVec(prometheus.SummaryOpts{Name: "summa_broker_" + name, Help: help, Objectives: quantiles}, labels)
+	summary := func(name, help string, labels ...string) *summaries {
+		return newSummaries("summa_broker_"+name, help, labels...)
 	}
 	b := &SummaBroker{
 		reg:            m.reg,
@@ -77,13 +75,13 @@ func (b *SummaBroker) Searched(index, status string, took time.Duration) {
 	s, ok := b.indexes[key]
 	b.mu.RUnlock()
 	if !ok {
-		s = SummaSearches{b.searchSeconds.WithLabelValues(index, status), b.searches.WithLabelValues(index, status)}
+		s = SummaSearches{b.searchSeconds.of(index, status), b.searches.WithLabelValues(index, status)}
 		b.mu.Lock()
 		b.indexes[key] = s
 		b.mu.Unlock()
 	}
 	s.count.Inc()
-	s.seconds.Observe(took.Seconds())
+	s.seconds.observe(took)
 }
 
 // Rejected counts a search that found no place; scope is global or backend.
@@ -116,10 +114,10 @@ func (b *SummaBroker) ForgetIndexes(keep func(index string) bool) {
 	for key := range b.indexes {
 		if gone(key.index) {
 			delete(b.indexes, key)
-			b.searchSeconds.DeleteLabelValues(key.index, key.status)
 			b.searches.DeleteLabelValues(key.index, key.status)
 		}
 	}
+	b.searchSeconds.forget(func(index, _ string) bool { return gone(index) })
 	b.mu.Unlock()
 	for _, c := range []*indexCounters{&b.rejected, &b.ambiguous, &b.writeRejected, &b.flushes, &b.partial} {
 		c.forget(gone)
@@ -178,7 +176,7 @@ type SummaBackend struct {
 }
 
 type backendCalls struct {
-	seconds prometheus.Observer
+	seconds *summary
 	ok      prometheus.Counter
 }
 
@@ -202,13 +200,13 @@ func (n *SummaBackend) Called(rpc, code string, took time.Duration) {
 		return
 	}
 	if n.calls[rpc] == nil {
-		n.calls[rpc] = &backendCalls{n.b.backendSeconds.WithLabelValues(n.id, rpc), n.b.backendCalls.WithLabelValues(n.id, rpc, "ok")}
+		n.calls[rpc] = &backendCalls{n.b.backendSeconds.of(n.id, rpc), n.b.backendCalls.WithLabelValues(n.id, rpc, "ok")}
 	}
 	n.calledLocked(n.calls[rpc], rpc, code, took)
 }
 
 func (n *SummaBackend) calledLocked(c *backendCalls, rpc, code string, took time.Duration) {
-	c.seconds.Observe(took.Seconds())
+	c.seconds.observe(took)
 	if code == "ok" {
 		c.ok.Inc()
 	} else {
@@ -236,7 +234,7 @@ func (n *SummaBackend) Retire() {
 func (n *SummaBackend) Forget() {
 	n.Retire()
 	labels := prometheus.Labels{"backend": n.id}
-	n.b.backendSeconds.DeletePartialMatch(labels)
+	n.b.backendSeconds.forget(func(id, _ string) bool { return id == n.id })
 	n.b.backendCalls.DeletePartialMatch(labels)
 	n.b.stale.DeletePartialMatch(labels)
 }
