@@ -27,13 +27,14 @@ import (
 // spread are the numbers of shards that indexes lie on, and the rules that say so. An index of a rule is named p with the number.
 var spread = []struct {
 	shards int
+	nodes  string // their numbers, in the order of the partitions
 	rule   string
 }{
-	{1, "p1=s0"},
-	{2, "p2=s1,s0"},
-	{3, "p3=s2:2,s0:1,s3:1"},
-	{5, "p5=s0:5,s1:5,s2:4,s3:1,s4:3"},
-	{8, "p8=s0,s1,s2,s3,s4,s5,s6,s7"},
+	{1, "0", "p1=s0"},
+	{2, "10", "p2=s1,s0"},
+	{3, "203", "p3=s2:2,s0:1,s3:1"},
+	{5, "01234", "p5=s0:5,s1:5,s2:4,s3:1,s4:3"},
+	{8, "01234567", "p8=s0,s1,s2,s3,s4,s5,s6,s7"},
 }
 
 // cluster is a broker before eight nodes, and a node that has what all of them have.
@@ -70,7 +71,7 @@ type kinds struct {
 var wanted = []string{
 	"1 shards", "2 shards", "3 shards", "5 shards", "8 shards",
 	"pointwise", "page", "whole", "candidates", "export", "reranked", "given statistics", "refused",
-	"rrf", "sum", "formula", "formula of ranks", "formula and export",
+	"rrf", "sum", "formula", "formula of ranks", "formula and export", "votes", "trace",
 	"as one node", "as one node, by scores", "as one node, by ranks", "as one node, by formula of ranks",
 	"document", "no document", "info", "info of vectors", "statistics",
 	"batch", "batch with errors", "stream", "stream with errors", "upsert", "upsert with errors", "delete", "delete with errors",
@@ -122,7 +123,7 @@ func (c *cluster) round(w oracletest.World, round int) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	x := &index{cluster: c, w: w, n: 6 + w.IntN(50), shards: at.shards, name: fmt.Sprint("p", at.shards), sch: sch, an: an, written: map[string][]*summapb.FieldEntry{}}
+	x := &index{cluster: c, w: w, n: 6 + w.IntN(50), order: at.nodes, name: fmt.Sprint("p", at.shards), sch: sch, an: an, written: map[string][]*summapb.FieldEntry{}}
 	for _, s := range x.both() {
 		if _, err := s.index.CreateIndex(c.t.Context(), &summapb.CreateIndexRequest{IndexName: x.name, Schema: sdl}); err != nil {
 			c.t.Fatal(err)
@@ -157,12 +158,12 @@ func (c *cluster) round(w oracletest.World, round int) {
 // index is one that the broker and the node have.
 type index struct {
 	*cluster
-	w      oracletest.World
-	n      int // about how many documents
-	shards int
-	name   string
-	sch    *schema.Schema
-	an     exec.Analyzers
+	w     oracletest.World
+	n     int    // about how many documents
+	order string // its nodes
+	name  string
+	sch   *schema.Schema
+	an    exec.Analyzers
 
 	written, live map[string][]*summapb.FieldEntry // with what is staged; what was committed
 	parts, one    *layout
@@ -202,6 +203,10 @@ func (x *index) request() *summapb.SearchRequest {
 		req.Limit, req.CandidateLimit = 0, 0 // means 10
 	}
 	req.IndexName, req.FieldsToLoad = x.name, x.fieldsToLoad()
+	if f := req.Query.GetFusion(); f.GetMethod() != summapb.FusionMethod_FUSION_CANDIDATES {
+		req.IncludeRrfScores = f != nil && w.IntN(4) == 0
+		req.Tracing = w.IntN(6) == 0
+	}
 	return req
 }
 
@@ -260,35 +265,30 @@ func (x *index) learn() (moved bool) {
 func (x *index) spreadOut() *layout {
 	x.t.Helper()
 	parts := x.layout(x.broker.server)
-	shard := make([]int, len(parts.segments))
-	for i := range shard {
-		shard[i] = -1
+	part := make([]int, len(parts.segments))
+	for i := range part {
+		part[i] = -1
 	}
-	for i, n := range x.nodes {
-		r, err := n.search.Search(x.t.Context(), everything(x.name, len(x.live)))
-		if status.Code(err) == codes.NotFound {
-			continue
-		}
+	var names []string
+	for i, number := range x.order {
+		names = append(names, "s"+string(number))
+		r, err := x.nodes[number-'0'].search.Search(x.t.Context(), everything(x.name, len(x.live)))
 		if err != nil {
 			x.t.Fatal(err)
 		}
 		for _, h := range r.Hits {
 			if leaf := parts.leaf(h.Address.SegmentId); leaf >= 0 {
-				if shard[leaf] >= 0 && shard[leaf] != i {
+				if part[leaf] >= 0 && part[leaf] != i {
 					x.t.Fatalf("two nodes have the segment %s", h.Address.SegmentId)
 				}
-				shard[leaf] = i
+				part[leaf] = i
 			}
 		}
 	}
-	if slices.Contains(shard, -1) {
+	if slices.Contains(part, -1) {
 		return nil
 	}
-	shards := len(x.nodes) // those without a document of it do no harm
-	if x.shards == 1 {
-		shards = 1
-	}
-	parts.oracle.Sharded(shard, shards)
+	parts.oracle.Sharded(part, names)
 	return parts
 }
 
@@ -374,6 +374,9 @@ func (x *index) compare(req *summapb.SearchRequest) string {
 	if diff := x.loaded(req, got); diff != "" {
 		return diff
 	}
+	if diff := x.trace(req, got.Trace); diff != "" {
+		return diff
+	}
 	if got.MissingPartitions != 0 || got.Truncated != (one.GetTruncated() && oneErr == nil) && req.TimeBudgetMs == 0 {
 		return fmt.Sprintf("%d partitions are missing, truncated: %v", got.MissingPartitions, got.Truncated)
 	}
@@ -418,6 +421,41 @@ func admitted(req *summapb.SearchRequest) (w summa.Window, err error) {
 	}
 	w.Depth = int(f.CandidateDepth)
 	return w, err
+}
+
+// trace holds what the oracle does not know of traces against the request.
+func (x *index) trace(req *summapb.SearchRequest, t *summapb.SearchTrace) string {
+	if !req.Tracing {
+		if t != nil {
+			return "is traced"
+		}
+		return ""
+	}
+	x.done.other["trace"]++
+	if len(t.GetShards()) != len(x.order) {
+		return fmt.Sprintf("has traces of %d shards", len(t.GetShards()))
+	}
+	queries := []*summapb.Query{req.Query}
+	if f := req.Query.GetFusion(); f != nil {
+		queries = nil
+		for _, q := range f.Queries {
+			queries = append(queries, q.Query)
+		}
+	}
+	for i, s := range t.Shards {
+		if want := string(rune('a' + x.order[i] - '0')); s.BackendId != want {
+			return fmt.Sprintf("trace %d is of %s, want %s", i, s.BackendId, want)
+		}
+		if s.Truncated || len(s.Queries) != len(queries) || !slices.EqualFunc(s.Filters, req.Query.GetFusion().GetFilters(), func(a, b *summapb.Query) bool { return proto.Equal(a, b) }) {
+			return fmt.Sprintf("trace %d: truncated %v, %d queries, filters %v", i, s.Truncated, len(s.Queries), s.Filters)
+		}
+		for k, q := range s.Queries {
+			if !proto.Equal(q.Query, queries[k]) {
+				return fmt.Sprintf("trace %d is of the query %v, want %v", i, q.Query, queries[k])
+			}
+		}
+	}
+	return ""
 }
 
 // ranks tells whether reciprocal ranks are a part of the answer, and of which.
@@ -489,6 +527,9 @@ func (x *index) count(req *summapb.SearchRequest) {
 		o["rrf"]++
 	case f.GetMethod() == summapb.FusionMethod_FUSION_NORMALIZED_WEIGHTED_SUM && req.ScoreExport == nil:
 		o["sum"]++
+	}
+	if req.IncludeRrfScores {
+		o["votes"]++
 	}
 	if req.Offset > 0 {
 		o["page"]++

@@ -62,10 +62,10 @@ func (r *running) lists(req *summapb.SearchRequest, w summa.Window) (out []nomin
 	for _, q := range f.Filters {
 		filters = append(filters, r.clause(q))
 	}
-	for _, q := range f.Queries {
+	for i, q := range f.Queries {
 		n := nomination{}
 		if c := r.clause(q.Query); !q.ScoreOnly && c.kind != oNothing && c.kind != oStops {
-			n.hits, n.seen = r.nominate(c, filters, w.Depth)
+			n.hits, n.seen = r.nominate(i, c, filters, w.Depth)
 		}
 		out = append(out, n)
 	}

@@ -39,29 +39,30 @@ func (o *Oracle) Differs(req *summapb.SearchRequest, w summa.Window, got *summap
 		keys[fmt.Sprint(d.leaf, d.doc)] = d.key
 	}
 	var a, b []string
-	theirs := func(at *summapb.DocAddress, score float32, rows []*summapb.OrdinalScore) {
+	theirs := func(at *summapb.DocAddress, score float32, rows []*summapb.OrdinalScore) string {
 		line := fmt.Sprint(leaf(at.GetSegmentId()), at.GetDocId())
 		line += fmt.Sprintf(" %s: %s", keys[line], Score(score))
 		for _, x := range rows {
 			line += fmt.Sprintf(" (%d %s)", x.Ordinal, Score(x.Score))
 		}
-		a = append(a, line)
+		return line
 	}
-	ours := func(h ohit) {
+	candidate := func(c *summapb.FusionCandidate) string { return theirs(c.Address, c.Score, c.OrdinalScores) }
+	ours := func(h ohit) string {
 		line := fmt.Sprintf("%d %d %s: %s", h.d.leaf, h.d.doc, h.d.key, Score(h.score))
 		for _, x := range h.rows {
 			line += fmt.Sprintf(" (%d %s)", x.ordinal, Score(x.score))
 		}
-		b = append(b, line)
+		return line
 	}
 	for _, h := range got.Hits {
-		theirs(h.Address, h.Score, h.OrdinalScores)
+		a = append(a, theirs(h.Address, h.Score, h.OrdinalScores))
 		if h.CandidateScores != nil {
 			a = append(a, exportOf(h.CandidateScores))
 		}
 	}
 	for _, h := range want.hits {
-		ours(h)
+		b = append(b, ours(h))
 		if e, ok := want.exports[h.d]; ok {
 			b = append(b, e.String())
 		}
@@ -69,14 +70,21 @@ func (o *Oracle) Differs(req *summapb.SearchRequest, w summa.Window, got *summap
 	for _, l := range got.FusionCandidates {
 		a = append(a, fmt.Sprint("branch ", l.QueryIndex))
 		for _, c := range l.Candidates {
-			theirs(c.Address, c.Score, c.OrdinalScores)
+			a = append(a, candidate(c))
 		}
 	}
 	for i, hits := range want.branches {
 		b = append(b, fmt.Sprint("branch ", i))
 		for _, h := range hits {
-			ours(h)
+			b = append(b, ours(h))
 		}
+	}
+	if o.parts != nil && req.IncludeRrfScores {
+		a, b = append(a, votesOf(got)...), append(b, want.voted(req)...)
+	}
+	if o.parts != nil && req.Tracing {
+		a = append(a, tracesOf(got.Trace, candidate)...)
+		b = append(b, o.traced(req, w.Depth, want.traces, ours)...)
 	}
 	a, b = append(a, fmt.Sprint("total ", got.TotalHits)), append(b, fmt.Sprint("total ", want.total))
 	if slices.Equal(a, b) {

@@ -270,7 +270,7 @@ func (r *running) scored(req *summapb.SearchRequest, w summa.Window) (hits []ohi
 			continue
 		}
 		var n int
-		branches[i], n = r.nominate(c, filters, w.Depth)
+		branches[i], n = r.nominate(i, c, filters, w.Depth)
 		total += n
 	}
 	at := map[*odoc]*candidate{}

@@ -27,9 +27,9 @@ type Oracle struct {
 	sch  *schema.Schema
 	an   exec.Analyzers
 	docs []*odoc // by place
-	// Where the leaves lie, and on how many shards; nil: on one that is asked without a broker.
-	shard  []int
-	shards int
+	// The partition of each leaf, and the names of all of them; nil: there is one that is asked without a broker.
+	part  []int
+	parts []string
 }
 
 type odoc struct {
@@ -217,8 +217,9 @@ type oword struct {
 // running is one request.
 type running struct {
 	*Oracle
-	docs, counted []*odoc // those that are searched, and those that statistics are of
-	shards        []*running
+	docs, counted []*odoc            // those that are searched, and those that statistics are of
+	shards        []*running         // of each partition
+	said          map[int]nomination // of each branch of a fusion; of another query by 0
 	given         *summapb.TextStats
 	k             int
 	cache         map[*clause]map[*odoc]float32
@@ -1390,11 +1391,15 @@ type answered struct {
 	branches [][]ohit // what each branch of a fusion nominated, where that is asked for
 	exports  map[*odoc]exported
 	wrong    string
+
+	// Of several partitions: what the branches of a fusion nominated at all of them, and at each.
+	organic []nomination
+	traces  []map[int]nomination
 }
 
 // search answers a request; bad says that it has to be refused.
 func (o *Oracle) search(req *summapb.SearchRequest, w summa.Window) (out answered, bad error) {
-	if o.shard != nil {
+	if o.parts != nil {
 		return o.sharded(req, w)
 	}
 	r := o.running(req, w, o.docs)
@@ -1404,7 +1409,7 @@ func (o *Oracle) search(req *summapb.SearchRequest, w summa.Window) (out answere
 
 // running begins a request to some of the documents.
 func (o *Oracle) running(req *summapb.SearchRequest, w summa.Window, docs []*odoc) *running {
-	return &running{Oracle: o, docs: docs, counted: docs, given: req.TextStats, k: w.Candidates, cache: map[*clause]map[*odoc]float32{}, memo: map[string]any{}}
+	return &running{Oracle: o, docs: docs, counted: docs, given: req.TextStats, k: w.Candidates, cache: map[*clause]map[*odoc]float32{}, memo: map[string]any{}, said: map[int]nomination{}}
 }
 
 // answer answers a request.
@@ -1438,6 +1443,7 @@ func (r *running) answer(req *summapb.SearchRequest, w summa.Window) (out answer
 		}
 	} else if c := r.clause(req.Query); c.kind != oNothing && c.kind != oStops {
 		out.hits, out.total = r.run(c, nil, w.Candidates)
+		r.said[0] = nomination{slices.Clone(out.hits), out.total}
 	}
 	if rerank != nil {
 		out.hits = r.rerank(rerank, req.Reranker.RrfK, out.hits)
@@ -1479,11 +1485,11 @@ func (r *running) branches(f *summapb.FusionQuery, w summa.Window) (out [][]ohit
 	for _, q := range f.Filters {
 		filters = append(filters, r.clause(q))
 	}
-	for _, c := range branches {
+	for i, c := range branches {
 		var hits []ohit
 		if c.kind != oNothing && c.kind != oStops {
 			var n int
-			hits, n = r.nominate(c, filters, w.Depth)
+			hits, n = r.nominate(i, c, filters, w.Depth)
 			total += n
 		}
 		out = append(out, hits)
