@@ -35,7 +35,12 @@ func (p *Plan) Answer(ctx context.Context, replies []Reply, leftOut int, began t
 		err = e.byFormula(ctx, &r)
 	}
 	if err == nil && p.votes && r.votes == nil {
-		err = e.vote(&r)
+		if p.way == byFusion { // it is the second time
+			err = e.budget.take(passageBytes * e.passages)
+		}
+		if err == nil {
+			err = e.vote(&r)
+		}
 	}
 	if err == nil {
 		err = alive(ctx)

@@ -13,7 +13,7 @@ import (
 )
 
 // nominated are the replies of shards whose two branches nominate the same documents each in an order of its own.
-func nominated(b *testing.B, shards, candidates int) []coordinate.Reply {
+func nominated(b testing.TB, shards, candidates int) []coordinate.Reply {
 	b.Helper()
 	r := rand.New(rand.NewPCG(9, 3))
 	var out []coordinate.Reply
@@ -44,33 +44,19 @@ func nominated(b *testing.B, shards, candidates int) []coordinate.Reply {
 func BenchmarkRRF(b *testing.B) {
 	for _, size := range [][2]int{{1, 1000}, {8, 100}, {8, 1000}} {
 		b.Run(fmt.Sprintf("shards=%d,candidates=%d", size[0], size[1]), func(b *testing.B) {
-			replies := nominated(b, size[0], size[1])
-			req := request(b, fusion(branches(2, ""))+"limit: 1000")
-			bytes := 0
-			for i := range replies {
-				bytes += len(replies[i].Message)
-			}
-			b.SetBytes(int64(bytes))
-			b.ReportAllocs()
-			for b.Loop() {
-				p, err := coordinate.Admit(proto.CloneOf(req), size[0])
-				if err != nil {
-					b.Fatal(err)
-				}
-				if _, err := p.Request(nil); err != nil {
-					b.Fatal(err)
-				}
-				if _, err := p.Answer(b.Context(), replies, 0, time.Now(), coordinate.Limits{Transfer: 64 * mib}, fault); err != nil {
-					b.Fatal(err)
-				}
-			}
+			run(b, fusion(branches(2, ""))+"limit: 1000", nominated(b, size[0], size[1]))
 		})
 	}
 }
 
-// BenchmarkFormula ranks 8 × 1,000 documents of four passages by a formula over ranks.
-func BenchmarkFormula(b *testing.B) {
-	const shards, documents, rows = 8, 1000, 4
+// passageFormula is a formula over ranks, for scoredPassages.
+var passageFormula = fusion(`queries {query {all {}} name: "d" scope: SCORE_SCOPE_DOCUMENT} queries {query {all {}} name: "p" scope: SCORE_SCOPE_CHUNK}`) +
+	`limit: 1000 l1 {formula: "0.3*d+0.7*p+5*rrf"}`
+
+// scoredPassages are the replies of shards with documents of four passages, all of them scored.
+func scoredPassages(b testing.TB, shards, documents int) []coordinate.Reply {
+	b.Helper()
+	const rows = 4
 	r := rand.New(rand.NewPCG(9, 4))
 	var replies []coordinate.Reply
 	for shard := range shards {
@@ -93,11 +79,25 @@ func BenchmarkFormula(b *testing.B) {
 		m.FusionCandidates = lists
 		replies = append(replies, coordinate.Reply{Part: shard, Message: marshal(b, m)})
 	}
-	req := request(b, fusion(`queries {query {all {}} name: "d" scope: SCORE_SCOPE_DOCUMENT} queries {query {all {}} name: "p" scope: SCORE_SCOPE_CHUNK}`)+
-		`limit: 1000 l1 {formula: "0.3*d+0.7*p+5*rrf"}`)
+	return replies
+}
+
+// BenchmarkFormula ranks 8 × 1,000 documents of four passages by a formula over ranks.
+func BenchmarkFormula(b *testing.B) {
+	run(b, passageFormula, scoredPassages(b, 8, 1000))
+}
+
+func run(b *testing.B, text string, replies []coordinate.Reply) {
+	b.Helper()
+	req := request(b, text)
+	bytes := 0
+	for i := range replies {
+		bytes += len(replies[i].Message)
+	}
+	b.SetBytes(int64(bytes))
 	b.ReportAllocs()
 	for b.Loop() {
-		p, err := coordinate.Admit(proto.CloneOf(req), shards)
+		p, err := coordinate.Admit(proto.CloneOf(req), len(replies))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -307,6 +308,40 @@ func TestMemoryIsChargedBeforeItIsTaken(t *testing.T) {
 		_, err = answerOf(t, t.Context(), p, coordinate.Limits{Transfer: mib, Hold: func(int64) error { return full }}, replies[:]...)
 		if !errors.Is(err, full) {
 			t.Errorf("%s: %v", req, err)
+		}
+	}
+}
+
+// TestWhatIsTakenIsCharged compares all that is allocated for an answer with what was charged for it.
+func TestWhatIsTakenIsCharged(t *testing.T) {
+	for _, c := range []struct {
+		name, request string
+		replies       []coordinate.Reply
+	}{
+		{"fusion", fusion(branches(2, "")) + "limit: 1000", nominated(t, 8, 1000)},
+		{"a page", fusion(branches(2, "")) + "limit: 10 offset: 990", nominated(t, 8, 1000)},
+		{"two fusions", fusion(branches(2, "")+"method: FUSION_NORMALIZED_WEIGHTED_SUM") + "include_rrf_scores: true limit: 1000", nominated(t, 8, 1000)},
+		{"formula", passageFormula, scoredPassages(t, 8, 1000)},
+	} {
+		p, _, err := asked(t, request(t, c.request), len(c.replies))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held int64
+		limits := coordinate.Limits{Transfer: 64 * mib, Hold: func(n int64) error {
+			held += n
+			return nil
+		}}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := p.Answer(t.Context(), c.replies, 0, time.Now(), limits, fault); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		if took := int64(after.TotalAlloc - before.TotalAlloc); took > held {
+			t.Errorf("%s: %d bytes were allocated, %d charged", c.name, took, held)
+		} else {
+			t.Logf("%s: %d bytes were allocated, %d charged", c.name, took, held)
 		}
 	}
 }
