@@ -1,6 +1,7 @@
 package coordinate_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -12,6 +13,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	summapb "github.com/weft-search/weft/api/summa"
@@ -349,21 +351,19 @@ func TestWhatIsTakenIsCharged(t *testing.T) {
 // TestManySmallPartsAreRefused: a reply whose parts take much more memory than bytes cannot take more than is stated.
 func TestManySmallPartsAreRefused(t *testing.T) {
 	m := goodReplies(t, fused)[0]
-	rows := make([]*summapb.OrdinalScore, 3_000_000)
-	one := &summapb.OrdinalScore{}
-	for i := range rows {
-		rows[i] = one
-	}
-	m.FusionCandidates[0].Candidates[0].OrdinalScores = rows
+	candidate := append(marshal(t, m.FusionCandidates[0].Candidates[0]), bytes.Repeat([]byte{3<<3 | 2, 0}, 3_000_000)...) // an ordinal 0 with score 0 each
+	list := protowire.AppendBytes([]byte{2<<3 | 2}, candidate)
+	m.FusionCandidates = m.FusionCandidates[1:]
+	wire := append(marshal(t, m), protowire.AppendBytes([]byte{7<<3 | 2}, list)...)
 	var held int64
 	p, _, err := asked(t, request(t, fused), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = answerOf(t, t.Context(), p, coordinate.Limits{Transfer: 64 * mib, Hold: func(n int64) error {
+	_, err = p.Answer(t.Context(), []coordinate.Reply{{Message: wire}}, 0, time.Now(), coordinate.Limits{Transfer: 64 * mib, Hold: func(n int64) error {
 		held += n
 		return nil
-	}}, m)
+	}}, fault)
 	wantRefusal(t, "three million passages in 6 MB", err, codes.ResourceExhausted, "coordinator search takes more than 335544320 bytes of memory")
 	if held > 64*mib+coordinate.MostHeld {
 		t.Errorf("%d bytes were charged", held)

@@ -365,7 +365,7 @@ func (w *world) replies(method string, of func(shard int) []*summapb.SearchHit) 
 // TestFusionsAreThoseOfTheOracle over any number of shards.
 func TestFusionsAreThoseOfTheOracle(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 1))
-	for round := range 3000 {
+	for round := range oracleRounds {
 		w := newWorld(r, false)
 		w.fusion.RrfK = float32(r.IntN(2) * r.IntN(70))
 		sum := r.IntN(2) == 0
@@ -415,7 +415,7 @@ func same(t *testing.T, round int, req *summapb.SearchRequest, got, want *summap
 // TestFormulasAreThoseOfTheOracle with ranks and without, over any number of shards.
 func TestFormulasAreThoseOfTheOracle(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 2))
-	for round := range 3000 {
+	for round := range oracleRounds {
 		w := newWorld(r, true)
 		byRank := r.IntN(2) == 0
 		text := "0"
