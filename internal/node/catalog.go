@@ -28,11 +28,13 @@ import (
 type engine interface {
 	Schema() *schema.Schema
 	AddFields(ctx context.Context, fields []schema.Field) error
+	AlterVectors(ctx context.Context, f *schema.Field) (pending bool, err error)
 	Apply(ctx context.Context, ops []shard.Op) ([]shard.OpResult, error)
 	Snapshot() *shard.Snapshot
 	Flush(ctx context.Context) error
 	Commit(ctx context.Context) error
 	Merge(ctx context.Context, maxSegments int) error
+	Rebuild(ctx context.Context) error
 	Version() (version, commitTS uint64)
 	Stats() shard.Stats
 	Close(ctx context.Context) error

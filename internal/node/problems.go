@@ -9,6 +9,7 @@ import (
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
 	"github.com/weft-search/weft/internal/front"
+	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/shard"
 	"github.com/weft-search/weft/internal/shard/wal"
@@ -120,6 +121,22 @@ func (t tasks) Commit(ctx context.Context) error {
 func (t tasks) Merge(ctx context.Context, maxSegments int) error {
 	if err := t.engine.Merge(ctx, maxSegments); err != nil {
 		return &undoneError{"what shows is as it was, in more segments than were asked for", err}
+	}
+	return nil
+}
+
+// AlterVectors implements engine.
+func (t tasks) AlterVectors(ctx context.Context, f *schema.Field) (pending bool, err error) {
+	if pending, err = t.engine.AlterVectors(ctx, f); err != nil {
+		err = &undoneError{"the field has the options that it had", err}
+	}
+	return pending, err
+}
+
+// Rebuild implements engine.
+func (t tasks) Rebuild(ctx context.Context) error {
+	if err := t.engine.Rebuild(ctx); err != nil {
+		return &undoneError{"what shows is as it was, and some of it has not the graphs that were asked for", err}
 	}
 	return nil
 }

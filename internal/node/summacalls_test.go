@@ -762,17 +762,65 @@ func TestSummaUnreadReplies(t *testing.T) {
 	}
 }
 
-// TestSummaAlter tells what is true of a change of vectors.
+// TestSummaAlter changes how vectors are found: what is told of it is so, the schema says it at once and behind a restart, and Retrain and ForceMerge
+// make what is there as it says.
 func TestSummaAlter(t *testing.T) {
-	s := newSummaNode(t, Config{})
-	s.create("v", `index v { field id: text<raw> [primary, stored] field g: dense_vector<2> [indexed<ivf_tq>, stored] field f: dense_vector<2> [indexed<flat>, stored] field t: text }`)
-	vec := func(name string) *summapb.FieldEntry {
-		return &summapb.FieldEntry{Name: name, Value: &summapb.FieldValue{Value: &summapb.FieldValue_DenseVector{DenseVector: &summapb.DenseVector{Values: []float32{1, 0}}}}}
+	dir := t.TempDir()
+	s := newSummaNode(t, Config{DataDir: dir})
+	s.create("v", `index v { field id: text<raw> [primary, stored] field g: dense_vector<2> [indexed<ivf_tq>, stored] field f: dense_vector<2> [indexed<flat>, stored<multi>]
+		field b: binary_dense_vector<8> [indexed<flat>] field k: dense_vector<2> [stored] field t: text }`)
+	doc := func(id string) *summapb.NamedDocument {
+		vec := func(name string) *summapb.FieldEntry {
+			return &summapb.FieldEntry{Name: name, Value: &summapb.FieldValue{Value: &summapb.FieldValue_DenseVector{DenseVector: &summapb.DenseVector{Values: []float32{1, 0}}}}}
+		}
+		d := summaText("id", id)
+		d.Fields = append(d.Fields, vec("g"), vec("f"), &summapb.FieldEntry{Name: "b", Value: &summapb.FieldValue{Value: &summapb.FieldValue_BinaryDenseVector{BinaryDenseVector: []byte{1}}}})
+		return d
 	}
-	d := summaText("id", "1")
-	d.Fields = append(d.Fields, vec("g"), vec("f"))
-	s.batch("v", d)
+	alter := func(field, schema string) (*summapb.AlterVectorIndexResponse, error) {
+		return s.index.AlterVectorIndex(t.Context(), &summapb.AlterVectorIndexRequest{IndexName: "v", FieldName: field, FieldSchema: schema})
+	}
+	_, err := alter("f", "dense_vector<2> [indexed<ivf_tq>]")
+	wantStatus(t, err, codes.InvalidArgument, "Schema error: cannot train vector centroids: no committed vectors for field(s) [2]")
+	s.batch("v", doc("1"))
 	s.commit("v")
+	s.batch("v", doc("2")) // staged, and stays so
+	// graphs are what the segments of a field were written for, and the line of the schema.
+	graphs := func(field string) (list []string, line string) {
+		t.Helper()
+		l, err := s.node.catalog.use(t.Context(), "v")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.release()
+		snap := l.eng.Snapshot()
+		defer snap.Release()
+		id, _ := snap.Schema().Lookup(field)
+		for _, leaf := range snap.Leaves() {
+			if x := leaf.Vectors(id); x != nil {
+				p := x.Params()
+				if !p.Graph {
+					p.M, p.EfConstruction = 0, 0
+				}
+				list = append(list, fmt.Sprint(p.Graph, p.M, p.EfConstruction))
+			}
+		}
+		slices.Sort(list)
+		info, err := s.search.GetIndexInfo(t.Context(), &summapb.GetIndexInfoRequest{IndexName: "v"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := summa.ParseSchema(info.Schema)
+		if err != nil || summa.SDL(back) != info.Schema {
+			t.Errorf("the schema reads back as %v, %v", back, err)
+		}
+		for l := range strings.SplitSeq(info.Schema, "\n") {
+			if strings.Contains(l, "field "+field+":") {
+				line = strings.TrimSpace(l)
+			}
+		}
+		return list, line
+	}
 	const (
 		deferred   = summapb.VectorIndexAlterState_VECTOR_INDEX_ALTER_STATE_DEFERRED_FLAT
 		parameters = summapb.VectorIndexAlterState_VECTOR_INDEX_ALTER_STATE_PARAMETERS_ONLY
@@ -781,23 +829,77 @@ func TestSummaAlter(t *testing.T) {
 		field, schema string
 		state         summapb.VectorIndexAlterState
 		code          codes.Code
+		graph, line   string
 	}{
-		{"g", "dense_vector<2> [indexed<ivf_tq, nprobe: 8>]", parameters, codes.OK},
-		{"f", "dense_vector<2> [indexed<flat>]", parameters, codes.OK},
-		{"f", "dense_vector<2> [indexed<ivf_tq>]", deferred, codes.OK},
-		{"g", "dense_vector<2> [indexed<flat>]", 0, codes.FailedPrecondition},
-		{"g", "dense_vector<4> [indexed<ivf_tq>]", 0, codes.InvalidArgument},
-		{"t", "dense_vector<2>", 0, codes.InvalidArgument},
+		{"g", "dense_vector<2> [indexed<ivf_tq, nprobe: 8>]", parameters, codes.OK, "true 16 128", "field g: dense_vector<2> [indexed<ivf_tq, nprobe: 8, soar: selective>, stored]"},
+		{"f", "dense_vector<2> [indexed<flat>]", parameters, codes.OK, "false 0 0", "field f: dense_vector<2> [indexed<flat>, stored<multi>]"},
+		{"f", "dense_vector<2> [indexed<ivf_tq>]", deferred, codes.OK, "false 0 0", "field f: dense_vector<2> [indexed<ivf_tq, soar: selective>, stored<multi>]"},
+		{"f", "dense_vector<2> [indexed<ivf_tq, m: 24>]", deferred, codes.OK, "false 0 0", "field f: dense_vector<2> [indexed<ivf_tq, soar: selective, m: 24>, stored<multi>]"},
+		{"g", "dense_vector<2> [indexed<ivf_tq, m: 8, ef_construction: 60>]", parameters, codes.OK, "true 16 128", "field g: dense_vector<2> [indexed<ivf_tq, soar: selective, m: 8, ef_construction: 60>, stored]"},
+		{"b", "binary_dense_vector<8> [indexed<ivf>]", deferred, codes.OK, "false 0 0", "field b: binary_dense_vector<8> [indexed<ivf>]"},
+		{"g", "dense_vector<4> [indexed<ivf_tq>]", 0, codes.InvalidArgument, "true 16 128", ""},
+		{"g", "dense_vector<2, f16> [indexed<ivf_tq>]", 0, codes.InvalidArgument, "true 16 128", ""},
+		{"g", "dense_vector<2> [indexed<ivf_tq, m: 1>]", 0, codes.InvalidArgument, "true 16 128", ""},
+		{"k", "dense_vector<2> [indexed<flat>]", 0, codes.FailedPrecondition, "", ""},
+		{"t", "dense_vector<2>", 0, codes.InvalidArgument, "", ""},
 	} {
-		r, err := s.index.AlterVectorIndex(t.Context(), &summapb.AlterVectorIndexRequest{IndexName: "v", FieldName: c.field, FieldSchema: c.schema})
+		r, err := alter(c.field, c.schema)
 		if got := codeOf(err); r.GetState() != c.state || got != codeOf(statusOf(c.code)) {
 			t.Errorf("%s as %s: %v, %v", c.field, c.schema, r, err)
 		}
+		list, line := graphs(c.field)
+		if c.graph != "" && !slices.Equal(list, []string{c.graph}) || c.line != "" && line != c.line {
+			t.Errorf("%s as %s: graphs %q, %s", c.field, c.schema, list, line)
+		}
+	}
+	if got := s.all("v", "id"); !slices.Equal(got, []string{"1"}) {
+		t.Errorf("%v show", got)
+	}
+	if err := s.node.Close(t.Context()); err != nil { // which commits
+		t.Fatal(err)
+	}
+	s = newSummaNode(t, Config{DataDir: dir})
+	for field, want := range map[string][2]string{"g": {"true 16 128 true 8 60", "[indexed<ivf_tq, soar: selective, m: 8, ef_construction: 60>, stored]"}, "f": {"false 0 0 true 24 128", "[indexed<ivf_tq, soar: selective, m: 24>, stored<multi>]"}} {
+		if list, line := graphs(field); strings.Join(list, " ") != want[0] || !strings.HasSuffix(line, want[1]) {
+			t.Errorf("%s behind a restart: graphs %q, %s", field, list, line)
+		}
+	}
+	if _, err := s.index.RetrainVectorIndex(t.Context(), &summapb.RetrainVectorIndexRequest{IndexName: "v"}); err != nil {
+		t.Fatal(err)
+	}
+	for field, want := range map[string]string{"g": "true 8 60", "f": "true 24 128", "b": "true 16 128"} {
+		if list, _ := graphs(field); !slices.Equal(list, []string{want, want}) {
+			t.Errorf("%s retrained: %q", field, list)
+		}
+	}
+	if r, err := alter("g", "dense_vector<2> [indexed<flat>]"); err != nil || r.State != parameters {
+		t.Errorf("%v, %v", r, err)
+	}
+	for range 2 { // the second has one segment, which is as it has to be
+		if r, err := s.index.ForceMerge(t.Context(), &summapb.ForceMergeRequest{IndexName: "v"}); err != nil || r.NumSegments != 1 {
+			t.Fatal(r, err)
+		}
+		if list, _ := graphs("g"); !slices.Equal(list, []string{"false 0 0"}) {
+			t.Errorf("merged: %q", list)
+		}
 	}
 	info, err := s.search.GetIndexInfo(t.Context(), &summapb.GetIndexInfoRequest{IndexName: "v"})
-	if err != nil || len(info.VectorStats) != 2 || info.VectorStats[0].FieldName != "f" || info.VectorStats[0].TotalVectors != 1 {
+	if err != nil || len(info.VectorStats) != 3 || info.VectorStats[1].FieldName != "f" || info.VectorStats[1].TotalVectors != 2 {
 		t.Errorf("%v, %v", info, err)
 	}
+}
+
+// An index that shows writes at once keeps its options: it may be part of a cluster, whose members have one schema.
+func TestSummaAlterOfAnIndexOfHTTP(t *testing.T) {
+	s := newSummaNode(t, Config{})
+	s.do("PUT", "/indexes/h", "text/plain", "index h { field v: dense_vector<2> [indexed<flat>, stored] }").want(201)
+	s.put("h", `{"id":"1","v":[1,0]}`)
+	r, err := s.index.AlterVectorIndex(t.Context(), &summapb.AlterVectorIndexRequest{IndexName: "h", FieldName: "v", FieldSchema: "dense_vector<2> [indexed<flat>]"})
+	if err != nil || r.State != summapb.VectorIndexAlterState_VECTOR_INDEX_ALTER_STATE_PARAMETERS_ONLY {
+		t.Errorf("%v, %v", r, err)
+	}
+	_, err = s.index.AlterVectorIndex(t.Context(), &summapb.AlterVectorIndexRequest{IndexName: "h", FieldName: "v", FieldSchema: "dense_vector<2> [indexed<ivf_tq>]"})
+	wantStatus(t, err, codes.FailedPrecondition, "index 'h' shows writes at once and may be part of a cluster, whose members have one schema; make a new index")
 }
 
 // TestSummaNames makes an index with the longest name that Summa allows, and finds it again after a restart.

@@ -157,3 +157,41 @@ func (s *Schema) Redeclare(want *Schema) (*Schema, *Change, error) {
 	}
 	return &c, change, nil
 }
+
+// AlterVectors returns the schema in which a dense or binary vector field has the options of f, which say how its vectors are found and not how
+// they are kept, and the next generation; s itself if they are those that it has. What else f says has to be what the field is: its type, dimension,
+// element and metric. Errors are *ConflictError and, of options that cannot be, *FieldError; a field that is not there or has no such vectors,
+// or none that are indexed, is a *FieldError too.
+func (s *Schema) AlterVectors(f *Field) (*Schema, error) {
+	id, ok := s.Lookup(f.Name)
+	if !ok {
+		return s, &FieldError{Field: f.Name, Msg: "the index has no such field"}
+	}
+	have := &s.Fields[id]
+	switch {
+	case have.Type != DenseVector && have.Type != BinaryVector:
+		return s, &FieldError{Field: f.Name, Msg: fmt.Sprintf("it is a %s field, not one of dense or binary vectors", have.Type)}
+	case f.Type != have.Type || f.Dim != have.Dim || f.element() != have.element() || f.Metric != have.Metric:
+		return s, &ConflictError{Field: f.Name, Have: have.Declaration(), Want: f.Declaration()}
+	case !have.Indexed:
+		return s, &FieldError{Field: f.Name, Msg: "its vectors are stored and not indexed"}
+	case slices.Equal(have.Options, f.Options):
+		return s, nil
+	}
+	c := *s
+	c.Fields = slices.Clone(s.Fields)
+	c.Fields[id].Options = slices.Clone(f.Options)
+	c.Generation++
+	if err := c.Validate(); err != nil {
+		return s, err
+	}
+	return &c, nil
+}
+
+// element is the element type of a vector field, which dense vectors need not say.
+func (f *Field) element() string {
+	if f.Element == "" && f.Type == DenseVector {
+		return "f32"
+	}
+	return f.Element
+}

@@ -33,7 +33,8 @@ const NoDoc = 0xFFFFFFFF
 // tells for each source and document the new number, NoDoc if it was dropped.
 //
 // No key may be live in two sources (ErrDuplicateKey). A field that has positions in only some sources loses them. Vectors of a field
-// must have been written with the same parameters (ErrOrder); their records are copied, their index is built anew.
+// must have been written with the same parameters (ErrOrder), but for those that WriterOptions.Graph gives; their records are copied, their
+// index is built anew.
 //
 // Memory: 4 bytes for each document of the sources, 2 for each new one, and one at a time: what a Writer takes for a field, 12
 // bytes for each value and document of a column, or 8 bytes for each vector. When ctx ends, Merge returns its cause within a block of

@@ -20,6 +20,10 @@ func (w *Writer) Vectors(ctx context.Context, field int, p vector.Params, src ve
 		return
 	}
 	w.cur.Vectors = true
+	if w.o.Graph != nil {
+		q := w.o.Graph(field, p)
+		p.Graph, p.M, p.EfConstruction = q.Graph, q.M, q.EfConstruction
+	}
 	w.stream(tagVectors, field, func(sw io.Writer) error { return vector.Write(ctx, sw, p, uint32(w.docs), src) })
 }
 
@@ -127,7 +131,7 @@ func (m *merger) vectors(meta FieldMeta) error {
 		if !ok {
 			continue
 		}
-		if found && x.Params() != p {
+		if found && x.Params() != p && (m.w.o.Graph == nil || !x.Params().SameRecords(p)) {
 			return fmt.Errorf("vectors are %+v in one segment and %+v in another: %w", p, x.Params(), ErrOrder)
 		}
 		idx[i], p, found = x, x.Params(), true

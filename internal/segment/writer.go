@@ -11,11 +11,15 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/weft-search/weft/internal/segment/bitpack"
+	"github.com/weft-search/weft/internal/vector"
 )
 
 // WriterOptions has the zero value as default.
 type WriterOptions struct {
 	NoSources bool // sources are not kept; Source must not be called
+	// Graph gives for a field of dense or binary vectors, of which it is told how they are kept, how they are to be found; nil: as the caller of
+	// Vectors says, or the sources of a merge, which have to agree then.
+	Graph func(field int, p vector.Params) vector.Params
 }
 
 // Info describes a finished segment.

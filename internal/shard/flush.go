@@ -103,7 +103,7 @@ func (s *Shard) flushFrozen(ctx context.Context, commit bool) (err error) {
 	if v, ok := view.(*memtable.View); ok {
 		rep.from[0] = v.Dead()
 		b, err := s.build(ctx, func(w io.Writer) (segment.Info, [][]uint32, error) {
-			sw := segment.NewWriter(w, segment.WriterOptions{NoSources: s.cfg.NoSources})
+			sw := segment.NewWriter(w, segment.WriterOptions{NoSources: s.cfg.NoSources, Graph: graphOf(m.schema)})
 			info, remap, err := v.Write(ctx, sw, func(f int) string { return m.schema.Fields[f].Name }, !s.cfg.NoSources)
 			return info, [][]uint32{remap}, err
 		})

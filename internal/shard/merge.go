@@ -28,7 +28,7 @@ func (s *Shard) Merge(ctx context.Context, maxSegments int) error {
 		parts, sizes := s.sizes()
 		for i, p := range parts {
 			if fresh[p] {
-				sizes[i].dead = 0
+				sizes[i].dead, sizes[i].other = 0, false
 			}
 		}
 		task := planForced(sizes, maxSegments)
@@ -52,12 +52,14 @@ func (s *Shard) sizes() ([]*part, []segmentSize) {
 	defer s.mu.Unlock()
 	var parts []*part
 	var sizes []segmentSize
+	graph := graphOf(s.mu.schema)
 	for _, p := range s.mu.segments {
 		if p.staged != nil {
 			continue
 		}
+		heap, other := p.seg.graphs(graph)
 		parts = append(parts, p)
-		sizes = append(sizes, segmentSize{bytes: p.seg.meta.Bytes, docs: p.docs, dead: uint32(p.committed), heap: p.seg.heap})
+		sizes = append(sizes, segmentSize{bytes: p.seg.meta.Bytes, docs: p.docs, dead: uint32(p.committed), heap: heap, other: other})
 	}
 	return parts, sizes
 }
@@ -97,6 +99,7 @@ func (s *Shard) mergeParts(ctx context.Context, parts []*part, limit func(n int)
 		sources = append(sources, src)
 		p.seg.retain()
 	}
+	graph := graphOf(s.mu.schema)
 	s.mu.Unlock()
 	defer func() {
 		for _, p := range parts {
@@ -105,7 +108,7 @@ func (s *Shard) mergeParts(ctx context.Context, parts []*part, limit func(n int)
 	}()
 	start := time.Now()
 	b, err := s.build(ctx, func(w io.Writer) (segment.Info, [][]uint32, error) {
-		return segment.Merge(ctx, w, sources, segment.MergeOptions{WriterOptions: segment.WriterOptions{NoSources: s.cfg.NoSources}, Limit: limit})
+		return segment.Merge(ctx, w, sources, segment.MergeOptions{WriterOptions: segment.WriterOptions{NoSources: s.cfg.NoSources, Graph: graph}, Limit: limit})
 	})
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ type segmentSize struct {
 	docs  uint32
 	dead  uint32
 	heap  int64 // memory that building its graph of vectors takes
+	other bool  // its vectors have other graphs than the schema asks for now
 }
 
 // liveBytes estimates what is left of the segment after a merge.
@@ -25,8 +26,7 @@ func (s segmentSize) liveBytes() int64 {
 
 // graphHeap estimates the memory that building the graph of the vectors takes, by what packages vector and graph say of it: two codes,
 // links with their distances, and a few numbers for each vector.
-func graphHeap(x *vector.Index) int64 {
-	p := x.Params()
+func graphHeap(p vector.Params, vectors int) int64 {
 	if !p.Graph {
 		return 0
 	}
@@ -34,7 +34,7 @@ func graphHeap(x *vector.Index) int64 {
 	if p.Kind == vector.Binary {
 		code /= 8
 	}
-	return int64(x.Len()) * int64(2*code+17*p.M+54)
+	return int64(vectors) * int64(2*code+17*p.M+54)
 }
 
 // mergePolicy has the limits of the planner. Merging is tiered as in Lucene's TieredMergePolicy and LSM trees: segments of
@@ -130,8 +130,8 @@ func (p mergePolicy) tier(size int64) int {
 	return t
 }
 
-// planForced returns one set that brings the number of segments to at most maxSegments with no dead documents left, as far as
-// one merge can, or nil when nothing is to be done. Calling it again after each merge ends.
+// planForced returns one set that brings the number of segments to at most maxSegments with no dead documents and no graphs of other options
+// left, as far as one merge can, or nil when nothing is to be done. Calling it again after each merge ends.
 func planForced(segs []segmentSize, maxSegments int) []int {
 	maxSegments = max(maxSegments, 1)
 	if len(segs) > maxSegments {
@@ -147,7 +147,7 @@ func planForced(segs []segmentSize, maxSegments int) []int {
 		return task
 	}
 	for i, s := range segs {
-		if s.dead > 0 {
+		if s.dead > 0 || s.other {
 			return []int{i}
 		}
 	}

@@ -23,7 +23,7 @@ type segmentFile struct {
 	meta    store.Segment
 	r       *segment.Reader
 	text    []int                     // fields with lengths
-	heap    int64                     // memory that building the greatest graph of its vectors takes
+	vectors []fieldVectors            // dense and binary
 	filter  atomic.Pointer[keyFilter] // nil until it is built
 	deaths  deathCounts
 	masking *ctxMutex             // one mask is made at a time
@@ -45,7 +45,7 @@ func newSegmentFile(meta store.Segment, r *segment.Reader, log *slog.Logger) *se
 			f.text = append(f.text, m.ID)
 		}
 		if x, ok := r.Vectors(m.ID); ok {
-			f.heap = max(f.heap, graphHeap(x)) // one is built after the other
+			f.vectors = append(f.vectors, fieldVectors{m.ID, x.Len(), x.Params()})
 		}
 	}
 	f.refs.Store(1)

@@ -44,6 +44,7 @@ import (
 	"github.com/weft-search/weft/internal/shard/memtable"
 	"github.com/weft-search/weft/internal/shard/wal"
 	"github.com/weft-search/weft/internal/store"
+	"github.com/weft-search/weft/internal/vector"
 )
 
 // Shard is an open shard.
@@ -331,15 +332,14 @@ func (s *Shard) retryAfter() time.Duration {
 }
 
 // buildsGraph tells whether a flush would build a graph of vectors.
-func (s *Shard) buildsGraph() bool {
+func (s *Shard) buildsGraph() (builds bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	graph := graphOf(s.mu.schema)
 	for _, p := range s.memtablesLocked() {
-		if p.mem.BuildsGraph() {
-			return true
-		}
+		p.mem.ManyVectors(func(field int, p vector.Params) { builds = builds || graph(field, p).Graph })
 	}
-	return false
+	return builds
 }
 
 // Close stops background work, flushes unless the shard is read-only or ctx has ended, and waits. What was acknowledged is

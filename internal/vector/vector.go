@@ -135,6 +135,17 @@ func ParamsOf(f *schema.Field) (Params, error) {
 	return p, nil
 }
 
+// SameRecords tells whether vectors of both parameters are kept and compared alike: only what says how they are found may differ.
+func (p Params) SameRecords(q Params) bool {
+	return p.Kind == q.Kind && p.Dim == q.Dim && p.Element == q.Element && p.Metric == q.Metric
+}
+
+// SameGraph tells whether both parameters ask for the same graph.
+func (p Params) SameGraph(q Params) bool {
+	p, q = p.withDefaults(), q.withDefaults()
+	return p.Graph == q.Graph && (!p.Graph || p.M == q.M && p.EfConstruction == q.EfConstruction)
+}
+
 // check says why no section can have the parameters.
 func (p Params) check() error {
 	switch {

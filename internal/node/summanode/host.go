@@ -47,6 +47,10 @@ type Engine interface {
 	Snapshot() *shard.Snapshot
 	Commit(ctx context.Context) error
 	Merge(ctx context.Context, maxSegments int) error
+	// AlterVectors gives a vector field other options of how its vectors are found; pending says that there are segments with others yet, which
+	// Rebuild makes anew.
+	AlterVectors(ctx context.Context, f *schema.Field) (pending bool, err error)
+	Rebuild(ctx context.Context) error
 	Stats() shard.Stats
 }
 

@@ -2,6 +2,7 @@ package summanode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/summa"
 	"github.com/weft-search/weft/internal/vector"
 )
@@ -127,7 +129,7 @@ func (s *Server) reorder(ctx context.Context, m *summapb.ReorderRequest) (*summa
 }
 
 // retrainVectorIndex has nothing to train: vectors are found by scanning or by graphs, which flushes and merges build. It shows what is
-// staged, as a retrained index would.
+// staged, as a retrained index would, and builds the graphs anew that are not as the options of their fields say.
 func (s *Server) retrainVectorIndex(ctx context.Context, m *summapb.RetrainVectorIndexRequest) (*summapb.RetrainVectorIndexResponse, error) {
 	i, err := s.use(ctx, m.IndexName)
 	if err != nil {
@@ -137,11 +139,17 @@ func (s *Server) retrainVectorIndex(ctx context.Context, m *summapb.RetrainVecto
 	if err := s.publish(i); err != nil {
 		return nil, err
 	}
+	if err := i.Engine.Rebuild(i.Context); err != nil {
+		if cause := context.Cause(i.Context); cause != nil {
+			return nil, cause
+		}
+		return nil, err
+	}
 	return &summapb.RetrainVectorIndexResponse{Success: true}, nil
 }
 
-// alterVectorIndex tells what is true of a change: the engine keeps the options that a field was declared with, and of them only those of
-// the graph change what it does.
+// alterVectorIndex changes the options of a field that say how its vectors are found. They hold for what is written from then on; segments that are
+// there are found by what they have.
 func (s *Server) alterVectorIndex(ctx context.Context, m *summapb.AlterVectorIndexRequest) (*summapb.AlterVectorIndexResponse, error) {
 	i, err := s.use(ctx, m.IndexName)
 	if err != nil {
@@ -158,29 +166,67 @@ func (s *Server) alterVectorIndex(ctx context.Context, m *summapb.AlterVectorInd
 		return nil, summa.UnknownVectorField()
 	}
 	have := &sch.Fields[id]
-	if want.Type != have.Type || want.Dim != have.Dim || element(&want) != element(have) {
-		return nil, refusal(codes.InvalidArgument, "Schema error: field '%s' holds other vectors: its type, dimension and element stay as they are", m.FieldName)
+	if want.Type != have.Type || want.Dim != have.Dim || element(&want) != element(have) || want.Metric != "" && want.Metric != have.Metric {
+		return nil, refusal(codes.InvalidArgument, "Schema error: field '%s' holds other vectors: its type, dimension, element and metric stay as they are", m.FieldName)
+	}
+	if !have.Indexed {
+		return nil, refusal(codes.FailedPrecondition, "field '%s' is stored and not indexed, and a live index keeps that; make a new index", m.FieldName)
 	}
 	if trained(&want) && vectors(i, id) == 0 {
 		return nil, refusal(codes.InvalidArgument, "Schema error: cannot train vector centroids: no committed vectors for field(s) [%d]", id)
 	}
-	now, err := vector.ParamsOf(have)
-	if err != nil {
-		return nil, err
-	}
-	then, err := vector.ParamsOf(&want)
+	f := *have
+	f.Options = want.Options
+	then, err := vector.ParamsOf(&f)
 	if err != nil {
 		return nil, refusal(codes.InvalidArgument, "Schema error: %s", err)
 	}
+	if !i.OnCommit && !slices.Equal(f.Options, have.Options) {
+		return nil, refusal(codes.FailedPrecondition, "index '%s' shows writes at once and may be part of a cluster, whose members have one schema; make a new index", m.IndexName)
+	}
+	if _, err := i.Engine.AlterVectors(i.Context, &f); err != nil {
+		if bad, ok := errors.AsType[*schema.FieldError](err); ok {
+			return nil, refusal(codes.InvalidArgument, "Schema error: %s", bad)
+		}
+		if bad, ok := errors.AsType[*schema.ConflictError](err); ok {
+			return nil, refusal(codes.InvalidArgument, "Schema error: %s", bad)
+		}
+		if cause := context.Cause(i.Context); cause != nil {
+			return nil, cause
+		}
+		return nil, err
+	}
 	out := &summapb.AlterVectorIndexResponse{PublicationGeneration: i.Engine.Stats().Manifest, State: summapb.VectorIndexAlterState_VECTOR_INDEX_ALTER_STATE_PARAMETERS_ONLY}
-	switch {
-	case now == then:
-	case !now.Graph:
+	if then.Graph && flat(i, id) {
 		out.State = summapb.VectorIndexAlterState_VECTOR_INDEX_ALTER_STATE_DEFERRED_FLAT
-	default:
-		return nil, refusal(codes.FailedPrecondition, "field '%s' has graphs, and a live index keeps the options that it was made with; make a new index", m.FieldName)
 	}
 	return out, nil
+}
+
+// flat tells whether there are segments that were written without a graph of the field's vectors because it was not asked for.
+func flat(i *Index, field int) bool {
+	snap := i.Engine.Snapshot()
+	defer snap.Release()
+	return slices.ContainsFunc(snap.Leaves(), func(l exec.Leaf) bool {
+		x := l.Vectors(field)
+		return x != nil && !x.Params().Graph
+	})
+}
+
+// shownSchema is the schema of a snapshot with the options that its vector fields have now: those are not staged.
+func shownSchema(shown, now *schema.Schema) *schema.Schema {
+	if shown.Generation == now.Generation {
+		return shown
+	}
+	out := *shown
+	out.Fields = slices.Clone(shown.Fields)
+	for i := range out.Fields {
+		f := &out.Fields[i]
+		if id, ok := now.Lookup(f.Name); ok && (f.Type == schema.DenseVector || f.Type == schema.BinaryVector) {
+			f.Options = now.Fields[id].Options
+		}
+	}
+	return &out
 }
 
 func element(f *schema.Field) string {

@@ -201,7 +201,7 @@ func (s *Server) getIndexInfo(ctx context.Context, m *summapb.GetIndexInfoReques
 	defer snap.Release()
 	sch, leaves := snap.Schema(), snap.Leaves()
 	out := &summapb.GetIndexInfoResponse{
-		IndexName: i.Name, NumDocs: clamp(snap.Docs()), NumSegments: uint32(len(leaves)), Schema: summa.SDL(sch),
+		IndexName: i.Name, NumDocs: clamp(snap.Docs()), NumSegments: uint32(len(leaves)), Schema: summa.SDL(shownSchema(sch, i.Engine.Schema())),
 		TextFields: summa.TextFields(sch), CandidateScoringVersion: candidateScoring, BinaryRetrievalVersion: binaryRetrieval,
 	}
 	// There are no caches of terms or of stored values: segments are mapped, and read where they lie.

@@ -58,16 +58,16 @@ func (t *recordTab) upTo(n uint32) recordTab {
 	return v
 }
 
-// BuildsGraph tells whether writing the table as a segment builds a graph of vectors, which takes long.
-func (t *Table) BuildsGraph() bool {
+// ManyVectors calls each for the fields with so many dense or binary vectors that a segment of them may have a graph, which takes long to build. p is
+// how they are kept.
+func (t *Table) ManyVectors(each func(field int, p vector.Params)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range t.fields {
-		if v := &t.fields[i].vecs; v.dense != nil && v.dense.Graph && v.n >= vector.GraphFrom {
-			return true
+		if v := &t.fields[i].vecs; v.dense != nil && v.n >= vector.GraphFrom {
+			each(i, *v.dense)
 		}
 	}
-	return false
 }
 
 // record returns the bytes of a vector.
