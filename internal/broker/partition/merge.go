@@ -14,6 +14,9 @@ import (
 // maxHits bounds what is kept of one reply. A node is asked for no more.
 const maxHits = maxWindow
 
+// maxLists bounds the lists of one reply. A fusion has no more branches.
+const maxLists = 16
+
 // hit is a SearchHit of a reply.
 type hit struct {
 	raw     []byte // with its tag
@@ -32,12 +35,34 @@ type results struct {
 	timed   bool
 	cut     bool
 	method  []byte
+	lists   []nominations
 	seeded  bool
 	missing uint32
 }
 
-// merge makes one reply of those of the partitions (section Reads of partitioned indexes, Pointwise). The branch lists of an export are not in
-// it, nor anything that the contract does not name.
+// nominations are what one branch of a fusion nominated at one node.
+type nominations struct {
+	branch uint32
+	list   []byte // a FusionCandidateList
+	bytes  int    // of its candidates
+}
+
+// candidates visits each, with its tag.
+func (l *nominations) candidates(visit func(raw []byte)) error {
+	for b := l.list; len(b) > 0; {
+		f, rest, err := next(b)
+		if err != nil {
+			return err
+		}
+		if b = rest; f.is(2, protowire.BytesType) {
+			visit(f.raw)
+		}
+	}
+	return nil
+}
+
+// merge makes one reply of those of the partitions (section Reads of partitioned indexes, Pointwise). The lists of a branch come one after
+// another, in the order of the partitions; what the contract does not name is not in it.
 func (ix *Index) merge(outs []outcome, s *Shape, limit int, missing uint32) ([]byte, error) {
 	all := make([]results, len(outs))
 	for i, o := range outs {
@@ -74,6 +99,7 @@ func (ix *Index) merge(outs []outcome, s *Shape, limit int, missing uint32) ([]b
 		}
 		sum.timed = sum.timed || r.timed
 		sum.cut = sum.cut || r.cut
+		sum.lists = append(sum.lists, r.lists...)
 		sum.seeded = sum.seeded && r.seeded
 		sum.missing = add32(sum.missing, r.missing)
 	}
@@ -135,6 +161,14 @@ func resultsOf(b []byte) (results, error) {
 			r.cut = f.uint() != 0
 		case f.is(6, protowire.BytesType):
 			r.method = f.val
+		case f.is(7, protowire.BytesType):
+			l, err := nominationsOf(f.val)
+			if err != nil {
+				return r, err
+			}
+			if r.lists = append(r.lists, l); len(r.lists) > maxLists {
+				return r, status.Errorf(codes.Internal, "the reply has lists of more than %d branches", maxLists)
+			}
 		case f.is(9, protowire.VarintType):
 			r.seeded = f.uint() != 0
 		case f.is(10, protowire.VarintType):
@@ -142,6 +176,21 @@ func resultsOf(b []byte) (results, error) {
 		}
 	}
 	return r, nil
+}
+
+// nominationsOf reads a FusionCandidateList.
+func nominationsOf(list []byte) (l nominations, err error) {
+	l.list = list
+	for b := list; len(b) > 0; {
+		f, rest, err := next(b)
+		if err != nil {
+			return l, err
+		}
+		if b = rest; f.is(1, protowire.VarintType) {
+			l.branch = uint32(f.uint())
+		}
+	}
+	return l, l.candidates(func(raw []byte) { l.bytes += len(raw) })
 }
 
 func hitOf(b []byte) (h hit, err error) {
@@ -314,6 +363,9 @@ func (r *results) encode() []byte {
 	for i := range r.hits {
 		size += len(r.hits[i].raw)
 	}
+	for i := range r.lists {
+		size += r.lists[i].bytes + 16
+	}
 	out := make([]byte, 0, size)
 	for i := range r.hits {
 		out = append(out, r.hits[i].raw...)
@@ -330,6 +382,26 @@ func (r *results) encode() []byte {
 	out = appendBool(out, 5, r.cut)
 	if len(r.method) > 0 {
 		out = appendBytes(out, 6, r.method)
+	}
+	slices.SortStableFunc(r.lists, func(a, b nominations) int { return cmp.Compare(a.branch, b.branch) })
+	for lists := r.lists; len(lists) > 0; {
+		n := 1
+		for n < len(lists) && lists[n].branch == lists[0].branch {
+			n++
+		}
+		index := appendUint(nil, 1, uint64(lists[0].branch))
+		bytes := len(index)
+		for i := range lists[:n] {
+			bytes += lists[i].bytes
+		}
+		out = protowire.AppendVarint(protowire.AppendTag(out, 7, protowire.BytesType), uint64(bytes))
+		out = append(out, index...)
+		for i := range lists[:n] {
+			if lists[i].candidates(func(raw []byte) { out = append(out, raw...) }) != nil {
+				break // resultsOf has read it
+			}
+		}
+		lists = lists[n:]
 	}
 	out = appendBool(out, 9, r.seeded)
 	return appendUint(out, 10, uint64(r.missing))

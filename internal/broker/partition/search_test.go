@@ -464,3 +464,29 @@ func TestQueriesThatAreTooDeepOrTooWideAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestListsOfBranchesAreMerged: an export of candidates has what every shard nominated.
+func TestListsOfBranchesAreMerged(t *testing.T) {
+	at := func(segment string, doc uint32) *summapb.FusionCandidate {
+		return &summapb.FusionCandidate{Address: &summapb.DocAddress{SegmentId: segment, DocId: doc}, Score: 1}
+	}
+	list := func(branch uint32, all ...*summapb.FusionCandidate) *summapb.FusionCandidateList {
+		return &summapb.FusionCandidateList{QueryIndex: branch, Candidates: all}
+	}
+	reply := func(all ...*summapb.FusionCandidateList) []byte {
+		return marshal(t, &summapb.SearchResponse{RankingMethod: "fusion_candidates_v1", FusionCandidates: all})
+	}
+	f := &summapb.FusionQuery{Method: summapb.FusionMethod_FUSION_CANDIDATES, Queries: []*summapb.WeightedQuery{{Query: all()}, {Query: all()}}}
+	req := &summapb.SearchRequest{Query: &summapb.Query{Query: &summapb.Query_Fusion{Fusion: f}}}
+	got, err := search(t, shards(3), partition.Reads{}, req, replies(
+		reply(list(1, at("a", 1)), list(0, at("a", 2))), reply(), reply(list(0, at("c", 3), at("c", 1)), list(1)),
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []*summapb.FusionCandidateList{list(0, at("a", 2), at("c", 3), at("c", 1)), list(1, at("a", 1))}
+	m := unmarshal[summapb.SearchResponse](t, got.Reply)
+	if !slices.EqualFunc(m.FusionCandidates, want, func(a, b *summapb.FusionCandidateList) bool { return proto.Equal(a, b) }) {
+		t.Errorf("lists %v, want %v", m.FusionCandidates, want)
+	}
+}
