@@ -281,7 +281,7 @@ func goodName(n string) bool {
 			return false
 		}
 	}
-	return n != "" && len(n) <= maxBranchName
+	return n != "" && n != formula.RRF && len(n) <= maxBranchName
 }
 
 // formulaFault is the refusal of a formula, or of what it gives (B7).

@@ -126,6 +126,7 @@ func TestRefusals(t *testing.T) {
 		{fusion(branches(1, "")+branches(1, "")) + l1, 1, names},
 		{fusion(`queries {query {all {}} name: "a b" scope: SCORE_SCOPE_CHUNK}`) + `l1 {formula: "+"}`, 1, names},
 		{fusion(`queries {query {all {}} name: "b0" scope: 7}`) + l1, 1, names},
+		{fusion(branches(1, "")+`queries {query {all {}} name: "rrf" scope: SCORE_SCOPE_CHUNK}`) + l1, 1, names},
 		{two + `l1 {formula: "+" ` + defaults.String() + "}", 1, missing},
 		{two + `l1 {formula: "b0" missing_values {key: "` + strings.Repeat("n", 129) + `" value: 1}}`, 1, missing},
 		{two + `l1 {formula: "b0+"}`, 1, "Query error: invalid l1.formula: at byte 3: expected a value, found the end"},
