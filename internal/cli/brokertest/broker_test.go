@@ -173,7 +173,7 @@ func reflected(t *testing.T, c *client) []string {
 // TestANodeIsKilledAndComesBack follows a node from its death to its return: suspect, evicted, and healthy after two probes.
 func TestANodeIsKilledAndComesBack(t *testing.T) {
 	servers := two(t)
-	b := before(t, servers, "--placement", "a*=0", "--placement", "b*=1", "--backend-unreachable-grace-secs", "2")
+	b := before(t, servers, "--placement", "a*=0", "--placement", "b*=1", "--backend-unreachable-grace-secs", "4")
 	b.fill(t, "a1", 3)
 	b.fill(t, "b1", 3)
 	if err := servers[1].Kill(); err != nil {
@@ -232,7 +232,7 @@ func number(t *testing.T, s string) int {
 // node is polled and answers as before, and it is healthy again when it goes on.
 func TestANodeThatStandsStillDelaysNobody(t *testing.T) {
 	servers := two(t)
-	b := before(t, servers, "--placement", "a*=0", "--placement", "b*=1", "--backend-unreachable-grace-secs", "600")
+	b := before(t, servers, "--placement", "a*=0", "--placement", "b*=1", "--backend-unreachable-grace-secs", "600", "--list-timeout-secs", "3")
 	b.fill(t, "a1", 3)
 	b.fill(t, "b1", 3)
 	servers[1].pause(t, true)

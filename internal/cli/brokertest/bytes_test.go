@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -171,8 +172,9 @@ func TestRepliesPassToTheByte(t *testing.T) {
 	if testing.Short() {
 		sizes = sizes[:3]
 	}
-	var now []byte
+	var said atomic.Pointer[[]byte]
 	node := scripted(t, func(w http.ResponseWriter, r *http.Request) {
+		now := *said.Load()
 		encoding := r.Header.Get("Grpc-Accept-Encoding") // one, or none
 		if encoding != "" {
 			w.Header().Set("Grpc-Encoding", encoding)
@@ -185,7 +187,8 @@ func TestRepliesPassToTheByte(t *testing.T) {
 	for _, size := range sizes {
 		plain := reply(t, size)
 		for _, encoding := range []string{"", "gzip", "zstd"} {
-			now = packed(t, encoding, plain)
+			now := packed(t, encoding, plain)
+			said.Store(&now)
 			s, err := client.Start(t.Context(), &grpcraw.Call{Method: searchPath, Accept: encoding, Message: question()})
 			if err != nil {
 				t.Fatal(err)
@@ -237,9 +240,10 @@ func TestRepliesPassToTheByte(t *testing.T) {
 func TestTimesCancelsAndMetadataPass(t *testing.T) {
 	times := make(chan string, 1)
 	gone := make(chan struct{})
-	how := "answer"
+	var how atomic.Value
+	how.Store("answer")
 	node := scripted(t, func(w http.ResponseWriter, r *http.Request) {
-		switch how {
+		switch how.Load() {
 		case "answer":
 			times <- r.Header.Get("Grpc-Timeout")
 			if r.Header.Get("X-Secret") != "" {
@@ -292,12 +296,12 @@ func TestTimesCancelsAndMetadataPass(t *testing.T) {
 			t.Errorf("headers %v, trailers %v", r.Head.Meta, r.End.Meta)
 		}
 	}
-	how = "refuse"
+	how.Store("refuse")
 	r, err := ask(t.Context(), 0)
 	if err != nil || r.End.Code != codes.FailedPrecondition || r.End.Message != "not now: €" || r.End.Details != "\x08\x09\x12\x07not now" {
 		t.Errorf("a refusal with details: %+v, %v", r, err)
 	}
-	how = "wait"
+	how.Store("wait")
 	ctx, leave := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
