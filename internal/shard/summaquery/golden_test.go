@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -154,107 +150,11 @@ func replay(t *testing.T, ix *summaquery.Index, msg any, c *summagolden.Case) st
 		}
 		return ""
 	}
-	want := &summapb.SearchResponse{}
-	if err := protojson.Unmarshal(c.Response, want); err != nil {
+	want, err := c.Reply()
+	if err != nil {
 		t.Fatal(err)
 	}
-	dense := strings.Contains(string(c.Request), "dense_vector") || strings.Contains(string(c.Request), "reranker")
-	a, b := show(got), show(want)
-	if !slices.EqualFunc(a, b, func(a, b string) bool { return sameLine(a, b, dense) }) {
-		return fmt.Sprintf("\n%s\nrecorded\n%s", strings.Join(a, "\n"), strings.Join(b, "\n"))
-	}
-	return ""
+	return summagolden.DiffSearch(got, want.(*summapb.SearchResponse), summagolden.Dense(msg.(*summapb.SearchRequest)))
 }
 
 var codeNames = map[codes.Code]string{codes.InvalidArgument: "INVALID_ARGUMENT", codes.NotFound: "NOT_FOUND", codes.ResourceExhausted: "RESOURCE_EXHAUSTED"}
-
-// referenceError is what the dense scores of the reference are off by themselves.
-const referenceError = 6e-6
-
-var numbers = regexp.MustCompile(`-?\d+\.\d+(e-?\d+)?|-?\d+(e-?\d+)?`)
-
-// sameLine compares lines of show, where a dense score took part in those but for the reference's error.
-func sameLine(a, b string, dense bool) bool {
-	if a == b || !dense {
-		return a == b
-	}
-	if numbers.ReplaceAllString(a, "#") != numbers.ReplaceAllString(b, "#") {
-		return false
-	}
-	xs, ys := numbers.FindAllString(a, -1), numbers.FindAllString(b, -1)
-	for i := range xs {
-		x, errX := strconv.ParseFloat(xs[i], 64)
-		y, errY := strconv.ParseFloat(ys[i], 64)
-		if errX != nil || errY != nil || math.Abs(x-y) > 2*referenceError*max(1, math.Abs(x)) {
-			return false
-		}
-	}
-	return true
-}
-
-// show prints what has to be the same.
-func show(r *summapb.SearchResponse) []string {
-	num := func(f float32) string {
-		if f == 0 {
-			return "0.0"
-		}
-		return strconv.FormatFloat(float64(f), 'f', -1, 32)
-	}
-	out := []string{fmt.Sprintf("total %d, truncated %t, method %q", r.GetTotalHits(), r.GetTruncated(), r.GetRankingMethod())}
-	for _, h := range r.GetHits() {
-		line := fmt.Sprintf("%d %s", h.GetAddress().GetDocId(), num(h.GetScore()))
-		for _, o := range h.GetOrdinalScores() {
-			line += fmt.Sprintf(" (%d %s)", o.GetOrdinal(), num(o.GetScore()))
-		}
-		if c := h.GetCandidateScores(); c != nil {
-			line += fmt.Sprint(" scored ", c.GetScoredPassages(), cells(c.GetDocument(), num))
-			for _, p := range c.GetPassages() {
-				line += fmt.Sprint(" [", p.GetOrdinal(), cells(p.GetScores(), num), p.L1Score != nil, num(p.GetL1Score()), "]")
-			}
-		}
-		if h.RrfScore != nil {
-			line += fmt.Sprint(" rrf ", num(h.GetRrfScore()))
-			for _, c := range h.GetRrfContributions() {
-				line += fmt.Sprint(" {", c.GetQueryIndex(), c.GetQueryName(), c.GetRank(), num(c.GetScore()), c.Ordinal != nil, c.GetOrdinal(), "}")
-			}
-		}
-		names := []string{}
-		for name, list := range h.GetFields() {
-			b, err := protojson.Marshal(list)
-			names = append(names, fmt.Sprint(name, "=", strings.ReplaceAll(string(b), " ", ""), err))
-		}
-		slices.Sort(names)
-		out = append(out, line+" "+strings.Join(names, " "))
-	}
-	for _, l := range r.GetFusionCandidates() {
-		out = append(out, fmt.Sprint("candidates ", l.GetQueryIndex(), candidates(l.GetCandidates(), num)))
-	}
-	for _, sh := range r.GetTrace().GetShards() {
-		for _, q := range sh.GetQueries() {
-			out = append(out, fmt.Sprint("trace ", q.GetQueryIndex(), q.GetQueryName(), q.GetQuery(), q.GetScope(), q.GetScoreOnly(), q.GetCandidateDepth(), q.GetTotalSeen(), candidates(q.GetCandidates(), num)))
-		}
-		out = append(out, fmt.Sprint("selected ", sh.GetIndexName(), sh.GetRankingMethod(), sh.GetTruncated(), sh.GetFilters(), candidates(sh.GetSelected(), num)))
-	}
-	return out
-}
-
-func cells(m map[string]float32, num func(float32) string) string {
-	var out []string
-	for name, v := range m {
-		out = append(out, name+"="+num(v))
-	}
-	slices.Sort(out)
-	return fmt.Sprint(out)
-}
-
-func candidates(list []*summapb.FusionCandidate, num func(float32) string) string {
-	var out []string
-	for _, c := range list {
-		line := fmt.Sprint(c.GetAddress().GetDocId(), " ", num(c.GetScore()))
-		for _, o := range c.GetOrdinalScores() {
-			line += fmt.Sprint(" (", o.GetOrdinal(), " ", num(o.GetScore()), ")")
-		}
-		out = append(out, line)
-	}
-	return strings.Join(out, "; ")
-}
