@@ -301,12 +301,7 @@ func TestABrokerThatIsAskedToEndDrains(t *testing.T) {
 		}
 		running <- err
 	}()
-	soon(t, "the call is under way", func() bool {
-		short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_, err := c.search.Search(short, all("a1"))
-		return status.Code(err) == codes.ResourceExhausted
-	})
+	c.full(t, "a1")
 	w.hold(true) // what the broker says does not come
 	if err := b.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -344,6 +339,25 @@ func TestABrokerThatIsAskedToEndDrains(t *testing.T) {
 	if said := b.Stderr.String(); !strings.Contains(said, "draining") || !strings.Contains(said, "stopped") {
 		t.Errorf("the log has no steps of the shutdown:\n%s", said)
 	}
+}
+
+// full waits until searches of an index are refused because others have all places, and will have them until they are answered. A look that found
+// a place may have it for a moment longer than it waits, so one refusal does not tell.
+func (c *client) full(t *testing.T, index string) {
+	t.Helper()
+	const text = "Search capacity is full; retry with backoff"
+	refused := 0
+	soon(t, "all places are taken", func() bool {
+		short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := c.search.Search(short, all(index))
+		if st := status.Convert(err); st.Code() != codes.ResourceExhausted || st.Message() != text {
+			refused = 0
+			return false
+		}
+		refused++
+		return refused == 10
+	})
 }
 
 // deafened is a way to an address on which what comes back can be held.

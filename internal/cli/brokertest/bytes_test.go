@@ -79,8 +79,8 @@ func scripted(t *testing.T, serve http.HandlerFunc) string {
 	return lis.Addr().String()
 }
 
-// plainBroker starts a broker as it is delivered before a scripted node, and returns it and a client whose every byte is said.
-func plainBroker(t *testing.T, node string, flags ...string) (*broker, *grpcraw.Node) {
+// plain is the program as it is delivered, by the name of a Summa broker.
+func plain(t *testing.T) string {
 	t.Helper()
 	bin, err := proctest.BuildPlain()
 	if err != nil {
@@ -90,8 +90,14 @@ func plainBroker(t *testing.T, node string, flags ...string) (*broker, *grpcraw.
 	if err := os.Symlink(bin, link); err != nil {
 		t.Fatal(err)
 	}
+	return link
+}
+
+// plainBroker starts a broker as it is delivered before a scripted node, and returns it and a client whose every byte is said.
+func plainBroker(t *testing.T, node string, flags ...string) (*broker, *grpcraw.Node) {
+	t.Helper()
 	args := append([]string{"--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0", "--discovery", "static", "--backend", "id=a,addr=" + node + ",shard=0"}, flags...)
-	p := process(t, 2, exec.Command(link, args...))
+	p := process(t, 2, exec.Command(plain(t), args...))
 	b := &broker{p, dial(t, p.Listening["summa"])}
 	b.becomes(t, "a", "healthy")
 	c := grpcraw.NewNode(p.Listening["summa"], grpcraw.Options{})
@@ -132,7 +138,11 @@ func packed(t *testing.T, encoding string, b []byte) []byte {
 	case "":
 		return b
 	case "gzip":
-		w = gzip.NewWriter(&out)
+		z, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w = z
 	case "zstd":
 		z, err := zstd.NewWriter(&out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
 		if err != nil {
@@ -185,9 +195,9 @@ func TestRepliesPassToTheByte(t *testing.T) {
 	})
 	b, client := plainBroker(t, node)
 	for _, size := range sizes {
-		plain := reply(t, size)
+		message := reply(t, size)
 		for _, encoding := range []string{"", "gzip", "zstd"} {
-			now := packed(t, encoding, plain)
+			now := packed(t, encoding, message)
 			said.Store(&now)
 			s, err := client.Start(t.Context(), &grpcraw.Call{Method: searchPath, Accept: encoding, Message: question()})
 			if err != nil {
@@ -333,15 +343,14 @@ func TestNodesThatTakeNoCompression(t *testing.T) {
 			w.Header().Set("Grpc-Status", "12")
 			return
 		}
-		if plain := question().Materialize(); err != nil || !bytes.Equal(message, plain) {
+		if want := question().Materialize(); err != nil || !bytes.Equal(message, want) {
 			t.Errorf("a node got %x, %v", message, err)
 		}
 		w.Write(prefix(false, 0))
 		w.Header().Set("Grpc-Status", "0")
 	}
 	nodes := []string{scripted(t, serve), scripted(t, serve)}
-	plain := question().Materialize()[grpcraw.PrefixBytes:]
-	message := packed(t, "zstd", plain)
+	message := packed(t, "zstd", question().Materialize()[grpcraw.PrefixBytes:])
 	for _, flags := range [][]string{nil, {"--adaptive-reads"}} {
 		b, client := plainBroker(t, nodes[0], append([]string{"--backend", "id=b,addr=" + nodes[1] + ",shard=0"}, flags...)...)
 		b.becomes(t, "b", "healthy")

@@ -32,6 +32,7 @@ func ended(t *testing.T, cmd *exec.Cmd) (code int, said string) {
 // TestRefusalsAtStart has every refusal of the flags with its exit status. The port that is asked for is taken: who is refused for its flags has
 // not looked at it.
 func TestRefusalsAtStart(t *testing.T) {
+	link := plain(t)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +86,7 @@ func TestRefusalsAtStart(t *testing.T) {
 		if !strings.Contains(strings.Join(flags, " "), "--metrics-addr ") {
 			flags = append([]string{"--metrics-addr", "off"}, flags...)
 		}
-		code, said := ended(t, command(t, "summa-broker", flags...))
+		code, said := ended(t, exec.Command(link, flags...))
 		lines := strings.Split(strings.TrimSpace(said), "\n")
 		last := lines[len(lines)-1]
 		begins, more := strings.CutSuffix(r.says, "…")
