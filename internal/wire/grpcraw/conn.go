@@ -51,6 +51,7 @@ type conn struct {
 	flushing bool
 	one      [1][]byte // what who flushes writes
 	blocked  []*stream // that wait with their messages
+	turns    turns
 	enc      *hpack.Encoder
 	encoded  bytes.Buffer
 	settled  chan struct{} // closed when the settings of the peer are there
@@ -186,7 +187,7 @@ func (c *conn) unblock() {
 func (c *conn) forget(s *stream) {
 	c.mu.Lock()
 	_, on := c.streams[s.id]
-	delete(c.streams, s.id)
+	c.remove(s)
 	if on && c.err == nil {
 		c.reset(s.id, h2.CodeCancel)
 	}
@@ -211,7 +212,7 @@ func (c *conn) alive() bool {
 func (c *conn) detach(s *stream) {
 	c.mu.Lock()
 	_, on := c.streams[s.id]
-	delete(c.streams, s.id)
+	c.remove(s)
 	cut := on && s.left > 0 && c.err == nil
 	if cut {
 		s.left = 0
@@ -246,19 +247,21 @@ func (c *conn) flush() {
 		b := c.out
 		c.out, c.spare = c.spare[:0], nil
 		c.mu.Unlock()
-		n := 0
-		var err error
+		rest := b
 		if c.sock != nil {
 			c.one[0] = b
-			n, err = c.sock.WriteSome(c.one[:])
+			left, err := c.sock.WriteSome(c.one[:])
+			if rest = nil; len(left) > 0 {
+				rest = left[0]
+			}
 			c.one[0] = nil
-		}
-		if err != nil {
-			c.end(unreachable("the connection to the node is lost", err))
+			if err != nil {
+				c.end(unreachable("the connection to the node is lost", err))
+			}
 		}
 		c.mu.Lock()
-		if n < len(b) && c.err == nil {
-			c.rest = b[n:]
+		if len(rest) > 0 && c.err == nil {
+			c.rest = rest
 			c.node.wg.Go(c.writeOn)
 			c.mu.Unlock()
 			return
@@ -324,6 +327,7 @@ func (c *conn) end(why *Error) {
 	c.blocked = nil
 	c.out = nil
 	close(c.gone)
+	c.turns.stop()
 	c.mu.Unlock()
 	for _, s := range streams {
 		s.fail(why)
@@ -440,7 +444,7 @@ func (c *conn) find(id uint32) (*stream, error) {
 func (c *conn) over(s *stream) {
 	c.mu.Lock()
 	if _, on := c.streams[s.id]; on {
-		delete(c.streams, s.id)
+		c.remove(s)
 		if s.left > 0 && c.err == nil {
 			// The rest of its message is of no use.
 			s.left = 0
@@ -459,7 +463,11 @@ func (c *conn) over(s *stream) {
 // DataBegins implements h2.Sink.
 func (c *conn) DataBegins(id uint32, n int) (err error) {
 	c.owed += int64(n)
-	c.to, err = c.find(id)
+	if c.to, err = c.find(id); c.to != nil {
+		c.mu.Lock()
+		c.arrived(c.to, int64(n))
+		c.mu.Unlock()
+	}
 	return err
 }
 
@@ -494,7 +502,7 @@ func (c *conn) DataEnds(uint32) error {
 func (c *conn) giveUp(s *stream, code uint32, why error) {
 	c.mu.Lock()
 	if _, on := c.streams[s.id]; on {
-		delete(c.streams, s.id)
+		c.remove(s)
 		c.reset(s.id, code)
 	}
 	c.mu.Unlock()
@@ -659,7 +667,7 @@ func (c *conn) goAway(p []byte) {
 	var none []*stream
 	for id, s := range c.streams {
 		if id > last {
-			delete(c.streams, id)
+			c.remove(s)
 			s.left = 0
 			none = append(none, s)
 		}

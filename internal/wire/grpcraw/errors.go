@@ -49,6 +49,7 @@ var (
 	// errUnprocessed is for calls that the peer says it has not begun.
 	errUnprocessed = errors.New("the node did not begin the call")
 	errTaken       = errors.New("the connection takes no more calls")
+	errCanceled    = errors.New("the node canceled the call")
 	errLate        = &Error{Code: codes.DeadlineExceeded, Text: "the node did not answer in time"}
 )
 
@@ -63,18 +64,18 @@ func ended(ctx context.Context) *Error {
 
 // resetError is the status of a stream that the peer reset, by the mapping of gRPC.
 func resetError(code uint32) error {
-	c := codes.Internal
+	e := &Error{Code: codes.Internal, Text: fmt.Sprintf("the node gave the call up with HTTP/2 error %d", code)}
 	switch code {
 	case h2.CodeRefused:
 		return errUnprocessed
 	case h2.CodeCancel:
-		c = codes.Canceled
+		e.Code, e.Cause = codes.Canceled, errCanceled
 	case h2.CodeEnhanceYourCalm:
-		c = codes.ResourceExhausted
+		e.Code = codes.ResourceExhausted
 	case h2.CodeInadequateSecurity:
-		c = codes.PermissionDenied
+		e.Code = codes.PermissionDenied
 	}
-	return &Error{Code: c, Text: fmt.Sprintf("the node gave the call up with HTTP/2 error %d", code)}
+	return e
 }
 
 // httpCode is the status of a reply that is not of gRPC, by the mapping of gRPC.

@@ -89,23 +89,29 @@ func (p *peer) frame(kind, flags byte, id uint32, b []byte) error {
 // next reads frames to the next one of a kind; false at the end.
 func (p *peer) next(kind byte) (flags byte, id uint32, b []byte, ok bool) {
 	for {
-		var h [h2.FrameHeaderBytes]byte
-		if _, err := io.ReadFull(p, h[:]); err != nil {
-			return 0, 0, nil, false
-		}
-		b = make([]byte, int(h[0])<<16|int(h[1])<<8|int(h[2]))
-		if _, err := io.ReadFull(p, b); err != nil {
-			return 0, 0, nil, false
-		}
-		if h[3] == h2.Headers {
-			p.last = map[string]string{}
-			p.dec.Write(b)
-			p.dec.Close()
-		}
-		if h[3] == kind {
-			return h[4], binary.BigEndian.Uint32(h[5:]), b, true
+		got, flags, id, b, ok := p.any()
+		if !ok || got == kind {
+			return flags, id, b, ok
 		}
 	}
+}
+
+// any reads the next frame; false at the end.
+func (p *peer) any() (kind, flags byte, id uint32, b []byte, ok bool) {
+	var h [h2.FrameHeaderBytes]byte
+	if _, err := io.ReadFull(p, h[:]); err != nil {
+		return 0, 0, 0, nil, false
+	}
+	b = make([]byte, int(h[0])<<16|int(h[1])<<8|int(h[2]))
+	if _, err := io.ReadFull(p, b); err != nil {
+		return 0, 0, 0, nil, false
+	}
+	if h[3] == h2.Headers {
+		p.last = map[string]string{}
+		p.dec.Write(b)
+		p.dec.Close()
+	}
+	return h[3], h[4], binary.BigEndian.Uint32(h[5:]), b, true
 }
 
 // call reads to the next call.

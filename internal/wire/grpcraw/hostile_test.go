@@ -164,6 +164,43 @@ func TestStreamsThatGoWrong(t *testing.T) {
 	}
 }
 
+// TestNodesThatGiveUpInTimeAreLate has a node that counts the time of the call itself and cancels it then: the caller is told of the time, however
+// close the two are, and else of the node.
+func TestNodesThatGiveUpInTimeAreLate(t *testing.T) {
+	const limit = 40 * time.Millisecond
+	wait := make(chan bool, 1)
+	at := serve(t, func(p *peer) {
+		p.hello()
+		for {
+			id, ok := p.call()
+			if !ok {
+				return
+			}
+			if <-wait {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				<-ctx.Done()
+				cancel()
+			}
+			if p.frame(h2.Reset, 0, id, []byte{0, 0, 0, h2.CodeCancel}) != nil {
+				return
+			}
+		}
+	})
+	n := newNode(t, at, Options{})
+	for range 20 {
+		wait <- true
+		if _, err := do(t, n, limit); status.Code(err) != codes.DeadlineExceeded {
+			t.Fatalf("late: %v", err)
+		}
+	}
+	wait <- false
+	_, err := do(t, n, time.Minute)
+	want(t, "early", err, codes.Canceled, "the node gave the call up with HTTP/2 error 8")
+	wait <- false
+	_, err = do(t, n, 0)
+	want(t, "without a time", err, codes.Canceled, "the node gave the call up with HTTP/2 error 8")
+}
+
 // TestMoreThanTheWindow is sent by a peer that does not wait until somebody says how much there is room for.
 func TestMoreThanTheWindow(t *testing.T) {
 	n := newNode(t, serve(t, func(p *peer) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"sync"
 	"time"
 
@@ -35,6 +36,8 @@ type stream struct {
 	blocked bool
 	piece   int // of the message, and the place in it
 	off     int
+	ahead   int64 // see turns
+	wants   int64
 
 	signal chan struct{} // has one when something is new
 
@@ -78,6 +81,7 @@ func (s *stream) next(out []byte, n int) []byte {
 const (
 	wakeBytes  = 256 << 10
 	wakePieces = wakeBytes / h2.MaxFrame * 3 / 2 // about as many as they come in
+	maxPieces  = 256
 )
 
 // deliver takes a piece of the reply, and tells whether the caller should know; taken is false if that is more than may come.
@@ -94,7 +98,11 @@ func (s *stream) deliver(piece mem.Buffer) (taken, tell bool) {
 		return true, false
 	}
 	if s.queue == nil && s.coming > 0 {
-		s.queue = make(mem.BufferSlice, 0, wakePieces)
+		pieces := wakePieces
+		if s.wakeAt == math.MaxInt {
+			pieces = int(s.coming/h2.MaxFrame+1) * 3 / 2
+		}
+		s.queue = make(mem.BufferSlice, 0, min(pieces, maxPieces))
 	}
 	s.queue = append(s.queue, piece)
 	s.queued += n
@@ -159,6 +167,7 @@ type Stream struct {
 	call  *Call
 	s     *stream
 	late  *time.Timer // nil: no time limit
+	until time.Time   // where there is one
 	tries int
 
 	have    int64 // of the reply, in all, that was let come
@@ -175,6 +184,7 @@ const maxTries = 3
 func (n *Node) Start(ctx context.Context, call *Call) (*Stream, error) {
 	s := &Stream{n: n, ctx: ctx, call: call}
 	if call.Timeout > 0 {
+		s.until = time.Now().Add(call.Timeout)
 		s.late = time.NewTimer(call.Timeout)
 	}
 	if err := s.begin(); err != nil {
@@ -275,6 +285,10 @@ func (s *Stream) Head() (Head, error) {
 
 // failure is what callers are told.
 func (s *Stream) failure(err error) error {
+	if errors.Is(err, errCanceled) && s.late != nil && time.Until(s.until) <= time.Millisecond {
+		// Nodes count the time as well, and some give a call up when it is over.
+		return errLate
+	}
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
@@ -289,6 +303,10 @@ func (s *Stream) Expect(total, most int64) {
 	// What is queued was counted before anybody knew.
 	s.s.coming = max(total-s.read-int64(s.s.queued), 0)
 	s.s.wakeAt = int(min(wakeBytes, s.most/2))
+	if s.most >= total {
+		// It is of no use before it is whole.
+		s.s.wakeAt = math.MaxInt
+	}
 	s.s.mu.Unlock()
 	s.let(s.most - (s.have - s.read))
 }
@@ -318,7 +336,7 @@ func (s *Stream) let(n int64) {
 	c := s.s.c
 	c.mu.Lock()
 	if c.streams[s.s.id] == s.s {
-		c.window(s.s.id, n)
+		c.let(s.s, n)
 	}
 	c.mu.Unlock()
 	c.flush()

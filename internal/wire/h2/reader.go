@@ -141,6 +141,9 @@ func (r *Reader) Read() (n int, err error) {
 	return n, err
 }
 
+// Discard lets go of what was read. Nothing may be parsed any more.
+func (r *Reader) Discard() { r.from = r.to }
+
 // Take gives the next n bytes of the DATA frame under way. It is for Sink.Data, once.
 func (r *Reader) Take(n int) mem.Buffer {
 	if n >= len(r.data)/r.o.Pinned {

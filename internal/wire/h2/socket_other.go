@@ -14,10 +14,10 @@ type Socket struct{}
 func SocketOf(net.Conn) *Socket { return nil }
 
 // WriteSome is not called.
-func (*Socket) WriteSome([][]byte) (int, error) { return 0, errors.ErrUnsupported }
+func (*Socket) WriteSome([][]byte) ([][]byte, error) { return nil, errors.ErrUnsupported }
 
 // WriteWait is not called.
-func (*Socket) WriteWait([][]byte) (int, error) { return 0, errors.ErrUnsupported }
+func (*Socket) WriteWait([][]byte) ([][]byte, error) { return nil, errors.ErrUnsupported }
 
 // ReadInto is not called.
 func (*Socket) ReadInto(func() []byte, func()) (int, error) { return 0, errors.ErrUnsupported }

@@ -15,7 +15,6 @@ type Socket struct {
 	// Of the write and the read under way. Each is one at a time.
 	out    [][]byte
 	wait   bool // until something is written
-	wrote  int
 	outErr error
 	write  func(fd uintptr) bool
 	vec    vector
@@ -48,7 +47,6 @@ func (s *Socket) writeTo(fd uintptr) bool {
 		n, err := s.vec.write(int(fd), s.out)
 		switch {
 		case n > 0:
-			s.wrote += n
 			if s.out = after(s.out, n); len(s.out) > 0 && !s.wait {
 				continue
 			}
@@ -78,7 +76,7 @@ func after(b [][]byte, n int) [][]byte {
 func (s *Socket) readFrom(fd uintptr) bool {
 	b := s.fill()
 	for {
-		n, err := syscall.Read(int(fd), b)
+		n, err := read(int(fd), b)
 		switch {
 		case n > 0:
 			s.got = n
@@ -94,18 +92,18 @@ func (s *Socket) readFrom(fd uintptr) bool {
 	}
 }
 
-// WriteSome writes what the connection takes now, and returns how much that was. The slices of b are not as they were then.
-func (s *Socket) WriteSome(b [][]byte) (int, error) { return s.writeOut(b, false) }
+// WriteSome writes what the connection takes now. rest is what is left of b, whose slices are not as they were.
+func (s *Socket) WriteSome(b [][]byte) (rest [][]byte, err error) { return s.writeOut(b, false) }
 
-// WriteWait waits until the connection takes something, or its deadline for writes.
-func (s *Socket) WriteWait(b [][]byte) (int, error) { return s.writeOut(b, true) }
+// WriteWait is like WriteSome, but waits until the connection takes something, or its deadline for writes.
+func (s *Socket) WriteWait(b [][]byte) (rest [][]byte, err error) { return s.writeOut(b, true) }
 
-func (s *Socket) writeOut(b [][]byte, wait bool) (int, error) {
-	s.out, s.wait, s.wrote, s.outErr = b, wait, 0, nil
-	err := s.raw.Write(s.write)
-	s.out = nil
+func (s *Socket) writeOut(b [][]byte, wait bool) (rest [][]byte, err error) {
+	s.out, s.wait, s.outErr = b, wait, nil
+	err = s.raw.Write(s.write)
+	rest, s.out = s.out, nil
 	s.vec.clear()
-	return s.wrote, errors.Join(err, s.outErr)
+	return rest, errors.Join(err, s.outErr)
 }
 
 // ReadInto waits until there is something and reads it into what fill returns. unfill takes back what fill returned while it waits. n is 0 at

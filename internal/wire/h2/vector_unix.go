@@ -4,6 +4,8 @@ package h2
 
 import "syscall"
 
+func read(fd int, b []byte) (int, error) { return syscall.Read(fd, b) }
+
 // vector writes many slices, one after the other.
 type vector struct{}
 
