@@ -1,6 +1,7 @@
 package grpcraw
 
 import (
+	"context"
 	"bytes"
 	"encoding/binary"
 	"errors"
