@@ -68,6 +68,12 @@ func (o *Oracle) sharded(req *summapb.SearchRequest, w summa.Window) (out answer
 		a := s.answer(req, of)
 		out.hits = append(out.hits, a.hits...)
 		out.total += a.total
+		if out.branches == nil {
+			out.branches = make([][]ohit, len(a.branches))
+		}
+		for i, hits := range a.branches { // one shard's after another's, as the recorded answers to formulas have them
+			out.branches[i] = append(out.branches[i], hits...)
+		}
 		out.wrong = cmp.Or(out.wrong, a.wrong)
 		r.bad = cmp.Or(r.bad, s.bad)
 		if a.exports != nil && out.exports == nil {
