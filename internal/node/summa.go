@@ -221,8 +221,8 @@ func (s *summaSearcher) Search(ctx context.Context, v *summanode.View, req *summ
 }
 
 // TextStats implements summanode.Searcher.
-func (s *summaSearcher) TextStats(ctx context.Context, v *summanode.View, q *summapb.Query) (*summapb.TextStats, error) {
-	return summaquery.TextStats(ctx, s.index(v), q)
+func (s *summaSearcher) TextStats(ctx context.Context, v *summanode.View, q *summapb.Query, l summa.Limits) (*summapb.TextStats, error) {
+	return summaquery.TextStats(ctx, s.index(v), q, l)
 }
 
 // summaCodes are the gRPC codes of problems; of those that are not there it is that of the class of the status.

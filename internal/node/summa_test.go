@@ -320,7 +320,9 @@ func checkRecorded(t *testing.T, c *summagolden.Case, reqs []proto.Message, got 
 		if strings.HasPrefix(c.Name, "node/mutate/") {
 			// Equal scores stand by segment, and which of several comes first is chance.
 			for _, r := range []*summapb.SearchResponse{a, b} {
-				slices.SortFunc(r.Hits, func(a, b *summapb.SearchHit) int { return cmp.Compare(fmt.Sprint(a.Fields["id"]), fmt.Sprint(b.Fields["id"])) })
+				slices.SortFunc(r.Hits, func(a, b *summapb.SearchHit) int {
+					return cmp.Compare(fmt.Sprint(a.Fields["id"]), fmt.Sprint(b.Fields["id"]))
+				})
 				for _, h := range r.Hits {
 					h.Address = nil
 				}

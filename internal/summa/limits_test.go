@@ -85,15 +85,17 @@ func nodes(n int) *summapb.Query {
 	return should(lists...)
 }
 
-// TestLimits asks each limit at its bound, which passes, and one past it.
-func TestLimits(t *testing.T) {
+// limitCase makes requests by a number that a limit bounds.
+type limitCase struct {
+	name string
+	make func(n int) *summapb.SearchRequest
+	most int
+	text string // of the refusal one past it
+}
+
+func limitCases() []limitCase {
 	x := strings.Repeat
-	for _, c := range []struct {
-		name string
-		make func(n int) *summapb.SearchRequest
-		most int
-		text string // of the refusal one past it
-	}{
+	return []limitCase{
 		{"depth", func(n int) *summapb.SearchRequest { return search(nested(n)) }, 32, "Query nesting depth must not exceed 32"},
 		{"nodes", func(n int) *summapb.SearchRequest { return search(nodes(n)) }, 256, "Query node count must not exceed 256 (got 257)"},
 		{"boolean", func(n int) *summapb.SearchRequest {
@@ -182,7 +184,12 @@ func TestLimits(t *testing.T) {
 			q.GetSparseVector().SeismicCut = proto.Uint32(uint32(n))
 			return search(q)
 		}, 64, "Seismic cut must be in 1..=64"},
-	} {
+	}
+}
+
+// TestLimits asks each limit at its bound, which passes, and one past it.
+func TestLimits(t *testing.T) {
+	for _, c := range limitCases() {
 		var l summa.Limits
 		if _, err := l.CheckSearch(c.make(c.most)); err != nil {
 			t.Errorf("%s: %d is refused: %v", c.name, c.most, err)
@@ -422,6 +429,18 @@ func past() map[string]*summapb.SearchRequest {
 
 // A refusal allocates its text and nothing that grows with the request.
 func TestRefusalsAreCheap(t *testing.T) {
+	for _, c := range limitCases() {
+		r := c.make(7 * c.most)
+		var err error
+		n := testing.AllocsPerRun(5, func() { _, err = summa.Limits{}.CheckSearch(r) })
+		most := 8.0
+		if r.L1 != nil {
+			most = 40 // the formula, of 4,096 bytes at most, is read before
+		}
+		if err == nil || n > most {
+			t.Errorf("%s: %v with %v allocations", c.name, err, n)
+		}
+	}
 	for name, r := range past() {
 		var err error
 		if n := testing.AllocsPerRun(10, func() { _, err = summa.Limits{}.CheckSearch(r) }); err == nil || n > 8 {

@@ -110,7 +110,7 @@ func (e *engine) answer(ctx context.Context, method string, req []byte) (proto.M
 		if err := (summa.Limits{}).CheckTextStats(m); err != nil {
 			return nil, err
 		}
-		st, err := summaquery.TextStats(ctx, e.ix, m.Query)
+		st, err := summaquery.TextStats(ctx, e.ix, m.Query, summa.Limits{})
 		return &summapb.GetTextStatsResponse{Stats: st}, err
 	case summapb.SearchService_Search_FullMethodName:
 		m := &summapb.SearchRequest{}

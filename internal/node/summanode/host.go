@@ -81,5 +81,5 @@ type View struct {
 // *summa.Error.
 type Searcher interface {
 	Search(ctx context.Context, v *View, req *summapb.SearchRequest, w summa.Window, l summa.Limits) (*summapb.SearchResponse, error)
-	TextStats(ctx context.Context, v *View, q *summapb.Query) (*summapb.TextStats, error)
+	TextStats(ctx context.Context, v *View, q *summapb.Query, l summa.Limits) (*summapb.TextStats, error)
 }

@@ -106,7 +106,7 @@ func (s *Server) getTextStats(ctx context.Context, m *summapb.GetTextStatsReques
 	}
 	out := &summapb.GetTextStatsResponse{}
 	err := s.admitted(ctx, m.IndexName, func(ctx context.Context, v *View) (err error) {
-		out.Stats, err = s.cfg.Searcher.TextStats(ctx, v, m.Query)
+		out.Stats, err = s.cfg.Searcher.TextStats(ctx, v, m.Query, s.cfg.Limits.Query)
 		return err
 	})
 	if err != nil {

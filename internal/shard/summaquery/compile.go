@@ -25,7 +25,6 @@ import (
 
 // Bounds of the contract that need the schema.
 const (
-	maxTextTokens  = 256   // of one query text
 	maxMatchTerms  = 64    // of one MatchQuery that score
 	stdMatchTerms  = 20    // of those where nobody says
 	maxShould      = 64    // clauses of one Boolean that score
@@ -96,6 +95,7 @@ func failed(format string, args ...any) error { return refuse("Query error: "+fo
 type compiler struct {
 	ctx     context.Context
 	ix      *Index
+	limits  summa.Limits
 	scratch text.Scratch
 }
 
@@ -163,15 +163,17 @@ func (c *compiler) tokens(what string, field int, hint, value string) ([]token, 
 		a = a.WithHint(hint)
 	}
 	toks := a.Query(&c.scratch, value)
-	if len(toks) > maxTextTokens {
-		return nil, invalid("%s expands to %d tokens; maximum is %d", what, len(toks), maxTextTokens)
+	if err := c.limits.CheckTokens(what, len(toks)); err != nil {
+		return nil, err
 	}
 	var out []token
+	at := make(map[string]int, len(toks))
 	for _, t := range toks {
-		if i := slices.IndexFunc(out, func(o token) bool { return o.text == string(t.Text) }); i >= 0 {
+		if i, ok := at[string(t.Text)]; ok {
 			out[i].times++
 			continue
 		}
+		at[string(t.Text)] = len(out)
 		out = append(out, token{text: string(t.Text), times: 1})
 	}
 	return out, nil
@@ -275,11 +277,12 @@ func (c *compiler) phrase(q *summapb.PhraseQuery) (*part, error) {
 		a = a.WithHint(hint)
 	}
 	toks := a.Exact(&c.scratch, q.GetText())
+	if err := c.limits.CheckTokens("PhraseQuery", len(toks)); err != nil {
+		return nil, err
+	}
 	switch {
 	case len(toks) == 0:
 		return &part{kind: kindStops}, nil
-	case len(toks) > maxTextTokens:
-		return nil, invalid("PhraseQuery expands to %d tokens; maximum is %d", len(toks), maxTextTokens)
 	case len(toks) == 1:
 		p := c.word(id, f, token{text: string(toks[0].Text), times: 1})
 		p.term = false // it has no rows for plain text

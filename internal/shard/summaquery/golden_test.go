@@ -122,7 +122,7 @@ func replay(t *testing.T, ix *summaquery.Index, msg any, c *summagolden.Case) st
 		}
 	case *summapb.GetTextStatsRequest:
 		if err = lim.CheckTextStats(req); err == nil {
-			stats, err = summaquery.TextStats(t.Context(), ix, req.GetQuery())
+			stats, err = summaquery.TextStats(t.Context(), ix, req.GetQuery(), lim)
 		}
 	}
 	code, text := "OK", ""

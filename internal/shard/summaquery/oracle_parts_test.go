@@ -12,6 +12,7 @@ import (
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/shard/summaquery"
 	"github.com/weft-search/weft/internal/shard/summaquery/oracletest"
+	"github.com/weft-search/weft/internal/summa"
 )
 
 // Statistics that are gathered from parts of an index, summed and sent along score the documents of each part as one index with all of
@@ -55,7 +56,7 @@ func TestStatisticsOfPartsScoreAsTheWhole(t *testing.T) {
 				}
 				sum := &summapb.TextStats{}
 				for _, x := range indexes {
-					st, err := summaquery.TextStats(t.Context(), x, req.Query)
+					st, err := summaquery.TextStats(t.Context(), x, req.Query, summa.Limits{})
 					if err != nil {
 						return fmt.Sprint("statistics: ", err)
 					}

@@ -21,7 +21,7 @@ func Search(ctx context.Context, ix *Index, req *summapb.SearchRequest, w summa.
 	began := time.Now()
 	fused := req.GetQuery().GetFusion()
 	s := &search{ix: ix, req: req, w: w, room: limits.Room().Shared(ix.Charge), out: &summapb.SearchResponse{Timings: &summapb.SearchTimings{}}}
-	c := &compiler{ctx: ctx, ix: ix}
+	c := &compiler{ctx: ctx, ix: ix, limits: limits}
 	var err error
 	if s.second, err = c.reranker(req.GetReranker()); err != nil {
 		return nil, err

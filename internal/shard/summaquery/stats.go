@@ -12,6 +12,7 @@ import (
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/passage"
+	"github.com/weft-search/weft/internal/summa"
 )
 
 // exactAvg is a number of documents with which any average comes out of a division with its own bits: a power of two that makes a whole
@@ -124,9 +125,9 @@ func fieldStats(ctx context.Context, ix *Index, field int) (st score.FieldStats,
 }
 
 // TextStats returns the statistics of the text leaves of a query: of each field that one of them names, with all their terms. Terms that
-// stand nowhere are left out.
-func TextStats(ctx context.Context, ix *Index, q *summapb.Query) (*summapb.TextStats, error) {
-	c := &compiler{ctx: ctx, ix: ix}
+// stand nowhere are left out. The request was checked (summa.Limits.CheckTextStats).
+func TextStats(ctx context.Context, ix *Index, q *summapb.Query, limits summa.Limits) (*summapb.TextStats, error) {
+	c := &compiler{ctx: ctx, ix: ix, limits: limits}
 	p, err := c.query(q)
 	if err != nil {
 		return nil, err
