@@ -279,7 +279,11 @@ func TestAltersThatAreRefused(t *testing.T) {
 		{"another dimension", func() schema.Field { f := sch.Fields[fVec]; f.Dim++; return f }(), true},
 		{"another element", func() schema.Field { f := sch.Fields[fVec]; f.Element = "uint8"; return f }(), true},
 		{"another metric", func() schema.Field { f := sch.Fields[fVec]; f.Metric = "dot"; return f }(), true},
-		{"stored only", func() schema.Field { f := sch.Fields[fKept]; f.Indexed, f.Options = true, options("flat", ""); return f }(), false},
+		{"stored only", func() schema.Field {
+			f := sch.Fields[fKept]
+			f.Indexed, f.Options = true, options("flat", "")
+			return f
+		}(), false},
 		{"options that cannot be", func() schema.Field { f := sch.Fields[fVec]; f.Options = options("m", "1"); return f }(), false},
 	} {
 		_, err := s.AlterVectors(t.Context(), &c.f)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,6 +85,19 @@ func powerCuts(t *testing.T, seed uint64, cuts int) {
 		acked.Add(1)
 		states = append(states, m.clone())
 		bySeq[s.Stats().LastSeq] = states[len(states)-1]
+		if i%40 == 20 {
+			f := s.Schema().Fields[fVec]
+			f.Options = options("m", fmt.Sprint(4+i/40))
+			if _, err := s.AlterVectors(t.Context(), &f); err != nil {
+				t.Fatal(err)
+			}
+			bySeq[s.Stats().LastSeq] = states[len(states)-1]
+		}
+		if i%80 == 40 {
+			if err := s.Rebuild(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if i%100 == 60 {
 			if err := s.Merge(t.Context(), 2); err != nil {
 				t.Fatal(err)
@@ -183,8 +197,9 @@ func sameDocs(t testing.TB, sn *Snapshot, m model) bool {
 }
 
 // script is a short life of a shard in which every kind of file operation happens. It stops at the first error that is not of
-// one operation. It returns the state that was acknowledged and, if the last batch failed, the state with it.
-func script(t *testing.T, s *Shard) (acked, maybe model, err error) {
+// one operation. It returns the state that was acknowledged and, if the last batch failed, the state with it; graphs is told likewise of the options
+// of the field vec.
+func script(t *testing.T, s *Shard, graphs *alteredTo) (acked, maybe model, err error) {
 	r := rand.New(rand.NewPCG(4, 4))
 	m := model{}
 	batch := func() error {
@@ -198,6 +213,17 @@ func script(t *testing.T, s *Shard) (acked, maybe model, err error) {
 		m.expect(t, 0, ops, res)
 		return nil
 	}
+	alter := func(m string) func() error {
+		return func() error {
+			f := s.Schema().Fields[fVec]
+			f.Options = options("m", m)
+			_, err := s.AlterVectors(context.Background(), &f)
+			if graphs.maybe = f.Options; err == nil {
+				graphs.acked = f.Options
+			}
+			return err
+		}
+	}
 	steps := []func() error{
 		batch, batch, batch,
 		func() error { return s.Flush(context.Background()) },
@@ -205,11 +231,13 @@ func script(t *testing.T, s *Shard) (acked, maybe model, err error) {
 		func() error {
 			return s.AddFields(context.Background(), []schema.Field{{Name: "more", Type: schema.I64, Fast: true}})
 		},
-		batch,
+		batch, alter("8"),
 		func() error { return s.Flush(context.Background()) },
 		batch, batch,
 		func() error { return s.Merge(context.Background(), 1) },
-		batch, batch,
+		batch, alter("9"), batch,
+		func() error { return s.Rebuild(context.Background()) },
+		batch,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -218,6 +246,9 @@ func script(t *testing.T, s *Shard) (acked, maybe model, err error) {
 	}
 	return m, nil, nil
 }
+
+// alteredTo are options that a field was given: the last that were acknowledged, and the last that were asked for.
+type alteredTo struct{ acked, maybe []schema.Option }
 
 // imagine applies operations as a shard would.
 func (m model) imagine(ops []Op) {
@@ -278,7 +309,8 @@ func failAt(t *testing.T, n int, in faultfs.Injector) bool {
 		}
 		return true
 	}
-	m, maybe, err := script(t, s)
+	var graphs alteredTo
+	m, maybe, err := script(t, s, &graphs)
 	if err != nil && !fsys.Fired() {
 		t.Fatalf("operation %d: %v", n, err)
 	}
@@ -308,6 +340,9 @@ func failAt(t *testing.T, n int, in faultfs.Injector) bool {
 		// A write that failed may be on the disk after all: then the whole batch is.
 		if !sameDocs(t, sn, m) && (maybe == nil || !sameDocs(t, sn, maybe)) {
 			t.Errorf("operation %d: after opening again (%d) the shard holds something else", n, i)
+		}
+		if got := s.Schema().Fields[fVec].Options; !slices.Equal(got, graphs.acked) && !slices.Equal(got, graphs.maybe) {
+			t.Errorf("operation %d: after opening again (%d) the vectors have the options %v, which nobody asked for last: %+v", n, i, got, graphs)
 		}
 		if err := s.Check(context.Background()); err != nil {
 			t.Errorf("operation %d: %v", n, err)
