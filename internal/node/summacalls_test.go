@@ -840,6 +840,7 @@ func TestSummaAlter(t *testing.T) {
 		{"g", "dense_vector<4> [indexed<ivf_tq>]", 0, codes.InvalidArgument, "true 16 128", ""},
 		{"g", "dense_vector<2, f16> [indexed<ivf_tq>]", 0, codes.InvalidArgument, "true 16 128", ""},
 		{"g", "dense_vector<2> [indexed<ivf_tq, m: 1>]", 0, codes.InvalidArgument, "true 16 128", ""},
+		{"g", "dense_vector<2> [stored]", 0, codes.InvalidArgument, "true 16 128", "field g: dense_vector<2> [indexed<ivf_tq, soar: selective, m: 8, ef_construction: 60>, stored]"},
 		{"k", "dense_vector<2> [indexed<flat>]", 0, codes.FailedPrecondition, "", ""},
 		{"t", "dense_vector<2>", 0, codes.InvalidArgument, "", ""},
 	} {

@@ -42,7 +42,7 @@ func ParseAlter(req *summapb.AlterVectorIndexRequest) (schema.Field, error) {
 	if err != nil {
 		return schema.Field{}, invalid("Schema error: %s", sdlError(req.FieldSchema, err))
 	}
-	if f.Type != schema.DenseVector && f.Type != schema.BinaryVector {
+	if f.Type != schema.DenseVector && f.Type != schema.BinaryVector || !f.Indexed {
 		return schema.Field{}, invalid("field_schema must define a vector index")
 	}
 	return f, nil

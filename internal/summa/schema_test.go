@@ -251,6 +251,10 @@ func TestRecordedAlters(t *testing.T) {
 	if seen < 4 {
 		t.Errorf("%d cases", seen)
 	}
+	for _, text := range []string{"dense_vector<4> [stored]", "binary_dense_vector<8> [fast]", "sparse_vector", "u64"} {
+		_, err := summa.ParseAlter(&summapb.AlterVectorIndexRequest{FieldName: "v", FieldSchema: text})
+		want(t, text, err, codes.InvalidArgument, "field_schema must define a vector index")
+	}
 	_, err := summa.ParseAlter(&summapb.AlterVectorIndexRequest{FieldName: "v", FieldSchema: "dense_vector<4> [indexed<hnsw>]"})
 	want(t, "syntax", err, codes.InvalidArgument, "Schema error: Parse error:  --> 1:26\n  |\n1 | dense_vector<4> [indexed<hnsw>]\n  |                          ^---\n  |\n  = expected index_config_param")
 }
