@@ -61,7 +61,8 @@
 // and where all do to that of the one that has the last write (right.go). A member that has missed more than was kept is compared as a whole. With a
 // store coordinators tell each other for which members they keep something (missed.go), and which documents (told.go): such a member is not taken
 // for right while there is another, a move waits where there is none, and in the background its group is left alone, and nothing that differs is
-// changed before whoever acknowledged it can have told. Without one, what only another coordinator keeps is not known.
+// changed before whoever acknowledged it can have told. What one kept of which nothing is heard any more the others take over (left.go). Without a
+// store, what only another coordinator keeps is not known.
 //
 // A document that a member refuses for good steps aside (refused.go), and holds up neither what else is kept for the member nor comparisons
 // and moves.

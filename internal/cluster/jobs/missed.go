@@ -45,9 +45,12 @@ const (
 	missedTick   = 250 * time.Millisecond // between two looks at what is kept here
 	missedSettle = 5 * time.Second        // for which it is told yet that a member has missed something that it was given: nobody who listens overhears it
 	missedRenew  = time.Minute            // between two beats without news
+	missedAlive  = 30 * time.Second       // the same while it is not told which documents a member waits for
 	missedHeed   = 30 * time.Second       // between two looks at what others keep
 	missedListen = 2 * time.Second        // while there is a job, or anybody keeps anything
 	missedFor    = 5 * time.Minute        // without a beat, a coordinator is gone
+	missedUntold = 90 * time.Second       // the same for what it keeps for a member without telling which documents: all others of the group wait with it
+	missedGap    = 2 * missedHeed         // of the time between two looks, what counts as one without a beat: whoever could not look has not heard either
 	// missedWait is how long after a write was acknowledged others can be expected to know who has missed it.
 	missedWait = time.Second
 	// missedLately is for how long after a member was given what it has missed another one is taken for right first.
@@ -85,19 +88,32 @@ type missedBy struct {
 	Last uint64            `json:"last,omitzero"`
 }
 
-// witness is what another coordinator was last heard to tell, and since when.
+// witness is what another coordinator was last heard to tell, and for how long nothing else was heard of it.
 type witness struct {
 	missedBy
-	since time.Time
+	quiet time.Duration
+	heir  bool                 // this coordinator keeps something itself, and can take over what it leaves
 	docs  map[string]*waitsFor // those of Docs that can be read
+	taken map[string]bool      // members of which what it leaves was taken over here
+	spent bool                 // all that it leaves was
 }
 
-func (w *witness) gone() bool { return time.Since(w.since) >= missedFor }
+func (w *witness) gone() bool { return w.quiet >= missedFor }
 
-func (w *witness) has(addr string) bool { return w.All || slices.Contains(w.Members, addr) }
+// names tells whether something was kept for a member.
+func (w *witness) names(addr string) bool { return w.All || slices.Contains(w.Members, addr) }
+
+// has tells whether something is kept for a member, as far as that is heeded.
+func (w *witness) has(addr string) bool { return w.names(addr) && !w.leaves(addr) }
+
+// leaves tells whether what it kept for a member is left to others.
+func (w *witness) leaves(addr string) bool {
+	return w.names(addr) && (w.gone() || w.heir && w.docs[addr] == nil && w.quiet >= missedUntold)
+}
 
 // witnesses are the other coordinators that keep something for members.
 type witnesses struct {
+	heir bool // see witness
 	mu   sync.Mutex
 	of   map[string]*witness
 	at   time.Time            // when the last look began
@@ -115,6 +131,10 @@ func (ws *witnesses) heard(began time.Time, b *missedBook, own string) {
 	if began.Before(ws.at) {
 		return
 	}
+	step := time.Duration(0)
+	if !ws.at.IsZero() {
+		step = min(began.Sub(ws.at), missedGap)
+	}
 	next := map[string]*witness{}
 	for _, by := range b.Coordinators {
 		if by.ID == own {
@@ -122,12 +142,14 @@ func (ws *witnesses) heard(began time.Time, b *missedBook, own string) {
 		}
 		w := ws.of[by.ID]
 		if w == nil || w.Beat != by.Beat {
-			w = &witness{missedBy: *by, since: time.Now(), docs: map[string]*waitsFor{}}
+			w = &witness{missedBy: *by, heir: ws.heir, docs: map[string]*waitsFor{}}
 			for addr, list := range by.Docs {
 				if d, err := decodeWaits(list); err == nil {
 					w.docs[addr] = d
 				}
 			}
+		} else {
+			w.quiet += step
 		}
 		next[by.ID] = w
 	}
@@ -194,14 +216,6 @@ func (ws *witnesses) any(fn func(w *witness) bool) bool {
 		}
 	}
 	return false
-}
-
-// isGone tells whether a coordinator is known to be gone.
-func (ws *witnesses) isGone(id string) bool {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w := ws.of[id]
-	return w != nil && w.gone()
 }
 
 func decodeMissed(raw []byte) (*missedBook, error) {
@@ -311,7 +325,7 @@ func (r *Runner) missedBy(ctx context.Context, addr string, at time.Time) error 
 	if err := r.listen(ctx, at); err != nil {
 		return err
 	}
-	if r.awaits(addr) || r.others.keeps(addr) || r.others.refused(addr) {
+	if r.awaits(addr) || r.others.keeps(addr) || r.left(addr) || r.others.refused(addr) {
 		return errBehind
 	}
 	return nil
@@ -358,7 +372,7 @@ func (r *Runner) tell(ctx context.Context, kept, refuse []string, docs map[strin
 		if len(kept) == 0 && !slices.ContainsFunc(b.Coordinators, func(o *missedBy) bool { return o.ID == by.ID }) {
 			return nil
 		}
-		b.put(by, r.others.isGone)
+		b.put(by, r.others.spent)
 		raw, err := b.encode()
 		if err != nil {
 			return fmt.Errorf("write what members have missed: %w", err)
@@ -418,7 +432,7 @@ func (r *Runner) tellLoop() {
 	fresh := r.o.Hints != nil // what a process before told may not be so any more
 	t := time.NewTicker(missedTick)
 	defer t.Stop()
-	failing := ""
+	failing, stuck := "", ""
 	report := func(err error) bool {
 		switch {
 		case err == nil:
@@ -436,13 +450,24 @@ func (r *Runner) tellLoop() {
 			return
 		}
 		now := time.Now()
+		switch err := r.inherit(); {
+		case err == nil:
+			stuck = ""
+		case r.ctx.Err() == nil && err.Error() != stuck:
+			stuck = err.Error()
+			r.log.Warn("take over what a coordinator that is gone kept for members", "error", err)
+		}
 		kept := r.behind.caught(r.kept(), now.Add(-missedSettle))
 		refuse := slices.DeleteFunc(r.refusing(kept), func(addr string) bool { return r.behind.caughtUp(addr, now.Add(-missedSettle)) })
 		var docs map[string][]byte
 		if len(kept) > 0 {
-			docs = r.lists(lists, kept, now)
+			docs = r.lists(lists, kept, now, fresh)
 		}
-		news := fresh || !slices.Equal(kept, told) || !slices.Equal(refuse, refused) || !maps.EqualFunc(docs, listed, bytes.Equal) || len(kept) > 0 && now.Sub(wrote) >= missedRenew
+		renew := missedRenew
+		if len(docs) < len(kept) || len(kept) > maxMissedMembers {
+			renew = missedAlive
+		}
+		news := fresh || !slices.Equal(kept, told) || !slices.Equal(refuse, refused) || !maps.EqualFunc(docs, listed, bytes.Equal) || len(kept) > 0 && now.Sub(wrote) >= renew
 		if news && (failing == "" || now.Sub(tried) >= missedSettle) {
 			tried = now
 			beat++

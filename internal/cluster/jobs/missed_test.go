@@ -185,12 +185,12 @@ func TestCoordinatorsTellWhatMembersHaveMissed(t *testing.T) {
 		knows(one, b, true)
 		<-time.After(3 * time.Minute)
 		knows(one, b, false)
-		// Whoever writes next leaves it out.
+		// Whoever writes next leaves it out, and tells of what it has taken over.
 		f.at(a).setDown(true)
 		one.missed(t, a, "pkg/1")
 		<-time.After(missedWait)
 		book, _, err := readMissed(t.Context(), f.store)
-		if err != nil || len(book.Coordinators) != 1 || book.Coordinators[0].ID != one.q.ID() || !slices.Equal(book.Coordinators[0].Members, []string{a}) {
+		if err != nil || len(book.Coordinators) != 1 || book.Coordinators[0].ID != one.q.ID() || !slices.Equal(book.Coordinators[0].Members, []string{a, b}) {
 			t.Errorf("%+v, %v", book, err)
 		}
 	})

@@ -243,9 +243,6 @@ func (r *Runner) replayAside(ctx context.Context, st *members.State, m *memberOf
 		if err != nil {
 			return err
 		}
-		if err := r.settled(ctx, st, m, refused); err != nil {
-			return err
-		}
 		for e, why := range refused {
 			r.log.Debug("a member still refuses a document", "member", m.Addr, "index", e.Index, "id", api.Clip(e.ID), "error", why)
 		}
@@ -302,19 +299,26 @@ func (w *work) disputed(ctx context.Context, index string, from, to *members.Mem
 	return out, nil
 }
 
-// settled takes documents of which nobody could tell the state out of refused where all members of the group have the same by now.
+// settled takes documents of which it cannot be told, or not yet, which member has the last state out of refused where all members of the group have
+// the same: whoever missed which write of them, there is nothing left to be put right. While one of the members does not answer that is not known.
 func (r *Runner) settled(ctx context.Context, st *members.State, m *memberOf, refused map[hints.Entry]error) error {
-	byIndex := map[string][]string{}
+	of := map[string][]string{}
 	for e, why := range refused {
-		if errors.Is(why, errNoneKnows) {
-			byIndex[e.Index] = append(byIndex[e.Index], e.ID)
+		if groups := st.Writers(e.ID); len(groups) == 1 && groups[0] == m.group && (errors.Is(why, errNoneKnows) || errors.Is(why, errWaits)) {
+			of[e.Index] = append(of[e.Index], e.ID)
 		}
 	}
 	w := r.work(st)
-	for index, ids := range byIndex {
+	for index, ids := range of {
 		have, err := w.sums(ctx, index, m.group.Members, ids)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case members.IsStale(err):
 			return err
+		case err != nil:
+			r.log.Debug("look whether members have the same", "member", m.Addr, "index", index, "error", err)
+			continue
 		}
 		for i, id := range ids {
 			if !slices.ContainsFunc(have, func(of []leaf.Sum) bool { return of[i] != have[0][i] }) {

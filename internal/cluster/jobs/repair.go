@@ -413,7 +413,7 @@ func (r *Runner) compareAll(ctx context.Context) error {
 	}
 	var errs []error
 	for _, g := range st.Groups {
-		if slices.ContainsFunc(g.Members, func(m *members.Member) bool { return r.short(m.Addr) || r.others.keeps(m.Addr) }) {
+		if slices.ContainsFunc(g.Members, func(m *members.Member) bool { return r.short(m.Addr) || r.others.keeps(m.Addr) || r.left(m.Addr) }) {
 			continue // what is missing there is known, and comes of itself
 		}
 		if r.others.refused(g.Members[0].Addr) {

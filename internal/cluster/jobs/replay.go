@@ -242,16 +242,19 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 			return err
 		}
 		if len(b.Entries) > 0 {
-			if r.blind(m) && !r.aside.late(addr) {
-				r.aside.waits(addr, true)
-				return errWaits
-			}
 			refused, err := r.replayBatch(ctx, st, m, b.Entries, false)
 			if err != nil {
 				return err
 			}
+			stuck := 0
 			for _, err := range refused {
-				waits = waits || errors.Is(err, errWaits)
+				if errors.Is(err, errWaits) {
+					stuck++
+				}
+			}
+			if waits = waits || stuck > 0; stuck == len(b.Entries) && r.blind(m) {
+				r.aside.waits(addr, true) // and so does everything behind these: they need not be written anew
+				return errWaits
 			}
 			// Aside, or at the end of the queue, before they leave it: at each moment the member is known to lack them.
 			late := r.aside.again(addr, b.Entries, refused, hints.MaxAside/2-len(r.o.Hints.Aside(addr)))
@@ -340,7 +343,12 @@ func (r *Runner) replayBatch(ctx context.Context, st *members.State, m *memberOf
 	parts := map[part][]string{}
 	refused = map[hints.Entry]error{}
 	now := r.aside.late(m.Addr)
+	blind := !aside && !now && r.blind(m)
 	for _, e := range entries {
+		if blind {
+			refused[e] = errWaits
+			continue
+		}
 		switch from, how := r.source(st, m, e, now); how {
 		case certain, byOrder:
 			p := part{e.Index, from, aside || how == byOrder, how == byOrder}
@@ -409,7 +417,10 @@ func (r *Runner) replayBatch(ctx context.Context, st *members.State, m *memberOf
 			}
 		}
 	}
-	r.count.replayed.Add(uint64(len(entries)))
+	if err := r.settled(ctx, st, m, refused); err != nil {
+		return nil, err
+	}
+	r.count.replayed.Add(uint64(len(entries) - len(refused)))
 	return refused, nil
 }
 

@@ -252,6 +252,7 @@ func TestWhatIsNotToldWaitsAndIsTakenInTheEnd(t *testing.T) {
 		}
 		old()
 		<-time.After(missedHeed + time.Second)
+		old()
 		down(true, a)
 		byID["pkg/7"] = doc("pkg/7", 1)
 		f.at(addr(0, 0)).put("default", byID["pkg/7"])

@@ -153,6 +153,7 @@ func New(c Cluster, o Options) (*Runner, error) {
 		wake: make(chan struct{}, 1), changed: make(chan struct{}), alone: o.Store == nil,
 		tune: defaultTuning(o.Store == nil),
 	}
+	r.others.heir = o.Hints != nil
 	switch {
 	case o.Store != nil:
 		r.ledger.s = o.Store

@@ -36,7 +36,7 @@ func (r *Runner) trust(addr string) {
 
 // lacks tells whether a member may lack documents of which nobody can say which: nothing is taken from it while there is another. What it refuses
 // is known one by one, see refuses.
-func (r *Runner) lacks(addr string) bool { return r.suspect(addr) || r.short(addr) }
+func (r *Runner) lacks(addr string) bool { return r.suspect(addr) || r.short(addr) || r.left(addr) }
 
 // identify asks members who they are, so that suspect holds as of now: whoever has lost its documents before is suspect after that.
 func (r *Runner) identify(ctx context.Context, of ...*members.Member) error {

@@ -141,8 +141,8 @@ type telling struct {
 	at           time.Time     // when the list was made
 }
 
-// lists are the lists that are to be told now, by member.
-func (r *Runner) lists(of map[string]*telling, kept []string, now time.Time) map[string][]byte {
+// lists are the lists that are to be told now, by member. Just after a start nothing was added lately: what is there is told at once.
+func (r *Runner) lists(of map[string]*telling, kept []string, now time.Time, started bool) map[string][]byte {
 	for addr := range of {
 		if !slices.Contains(kept, addr) {
 			delete(of, addr)
@@ -154,6 +154,9 @@ func (r *Runner) lists(of map[string]*telling, kept []string, now time.Time) map
 		t := of[addr]
 		if t == nil {
 			t = &telling{added: added, since: now, calm: missedCalm}
+			if started && added == 0 {
+				t.since = now.Add(-missedCalm)
+			}
 			of[addr] = t
 		}
 		switch {

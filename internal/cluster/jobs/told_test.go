@@ -212,7 +212,7 @@ func TestCoordinatorsTellWhichDocumentsAreMissed(t *testing.T) {
 			one.missed(t, a, []string{"pkg/3", "pkg/4"}[i%2])
 			<-time.After(3 * time.Second)
 		}
-		if n := writes - before; n > 60 {
+		if n := writes - before; n > 75 {
 			t.Errorf("the object was written %d times in half an hour", n)
 		}
 		hears("pkg/9", hints.May)
