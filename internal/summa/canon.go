@@ -89,11 +89,13 @@ func canonical(f schema.Field) schema.Field {
 	return f
 }
 
-// textOptions also says that a chunked field takes several values, which its attributes leave to be understood.
+// textOptions also says of a stored chunked field that it takes several values, which its attributes leave to be understood. Of one that is not stored
+// the grammar of Summa has no word for it.
 func textOptions(f *schema.Field, o *options) {
 	if f.Chunked {
 		o.put("chunked", "")
 		f.Chunked = false
+		f.Multi = f.Multi && f.Stored
 	}
 	if f.K1 != schema.DefaultK1 {
 		o.put("k1", strconv.FormatFloat(float64(f.K1), 'f', -1, 32))

@@ -98,7 +98,7 @@ func TestPrintedSchemaReadsBack(t *testing.T) {
 		`index a { field a: dense_vector<8, f16> [indexed<tq>] field b: dense_vector<8> [indexed<index: flat, metric: l2>] field c: dense_vector<8> [indexed<ivf_tq, soar: off, routing: hnsw, nprobe: 64>] }`,
 		`index a { field a: binary_dense_vector<64> [indexed, stored] field b: binary_dense_vector<64> [indexed<ivf, prefix_bits: 32, prefix_rerank: 9>] field c: binary_dense_vector<64> [stored] }`,
 		`index a { field a: sparse_vector [indexed, stored] field b: sparse_vector<u16> [indexed<format: maxscore, quantization: f16, query<max_dims: 3>>, reorder] field c: sparse_vector [indexed<format: seismic, min_terms: 4, dims: 9>] }`,
-		`index a { max_l1_phrase_terms: 9 reorder_on_merge: true field a: text [indexed<chunked, k1: 0.9, token_position>, stored] field b: text<raw> [primary] field c: text [indexed<common_grams: ["x"], positions, query<max_terms: 4>>] }`,
+		`index a { max_l1_phrase_terms: 9 reorder_on_merge: true field a: text [indexed<chunked, k1: 0.9, token_position>, stored] field d: text [indexed<chunked>] field b: text<raw> [primary] field c: text [indexed<common_grams: ["x"], positions, query<max_terms: 4>>] }`,
 		`index a { dynamic: true field "x.y": date [indexed, fast] field z: text<standard> [indexed<token_position>, multi, fast<keyword_max: 256>, inferred] field v: dense_vector<4> [indexed<metric: cosine, m: 16>] }`,
 	} {
 		s, err := summa.ParseSchema(src)
@@ -115,13 +115,21 @@ func TestPrintedSchemaReadsBack(t *testing.T) {
 		if again := summa.SDL(back); again != printed {
 			t.Errorf("%s\nprints as %s\nand then as %s", src, printed, again)
 		}
+		for i := range s.Fields {
+			f, g := s.Fields[i], back.Fields[i]
+			// Elements and options have several spellings, which print as one.
+			f.Element, f.Options, g.Element, g.Options = "", nil, "", nil
+			if !f.Equal(&g) || f.Inferred != g.Inferred {
+				t.Errorf("%s\nreads back as %+v, was %+v", printed, g, f)
+			}
+		}
 		if !strings.HasPrefix(printed, "index _ {\n    max_l1_phrase_terms: ") {
 			t.Errorf("%s", printed)
 		}
 	}
 	// What is printed for fields that say nothing, and in place of other spellings.
 	s, err := summa.ParseSchema(`index a { field a: dense_vector<8> field b: binary_vector<8> field c: sparse_vector field d: vector<2, u8> [indexed<index: flat>] field e: text [indexed<chunked>, stored]
-		field f: vector<2> [indexed<scann>] field g: sparse_vector [indexed<query<max_dims: 3, tokenizer: "a, \"b", weighting: one>, format: maxscore>] }`)
+		field h: text [indexed<chunked>] field f: vector<2> [indexed<scann>] field g: sparse_vector [indexed<query<max_dims: 3, tokenizer: "a, \"b", weighting: one>, format: maxscore>] }`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,6 +140,7 @@ func TestPrintedSchemaReadsBack(t *testing.T) {
     field c: sparse_vector<u32> [indexed<format: bmp, bmp_block_size: 32, bmp_grid_bits: 4, bmp_forward_index: true>, stored]
     field d: dense_vector<2, uint8> [indexed<flat>]
     field e: text<simple> [indexed<chunked>, stored<multi>]
+    field h: text<simple> [indexed<chunked>]
     field f: dense_vector<2> [indexed<scann>]
     field g: sparse_vector<u32> [indexed<format: maxscore, query<tokenizer: "a, \"b", max_dims: 3, seismic_cut: 10, seismic_factor: 0.85, exhaustive: false>>]
 }`
