@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,6 +140,19 @@ func startBroker(t testing.TB, cfg service.Config, o ...grpc.DialOption) *broker
 		return s.nodes > 0
 	})
 	return s
+}
+
+// gauge is the value of a metric without labels; "" if there is none.
+func (b *broker) gauge(t testing.TB, name string) string {
+	t.Helper()
+	page := httptest.NewRecorder()
+	b.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	for l := range strings.Lines(page.Body.String()) {
+		if rest, ok := strings.CutPrefix(l, name+" "); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return ""
 }
 
 // soon waits for something that comes by itself.
