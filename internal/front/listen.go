@@ -21,6 +21,8 @@ const HTTP Protocol = "http"
 type Binding struct {
 	Protocol Protocol
 	Addr     string // host:port; port 0 picks a free one; empty: the protocol is not served
+	// KeepAlive is the silence after which TCP asks a peer whether it is there; 0: that of package net.
+	KeepAlive time.Duration
 	// Server makes the server of the listener, which accepts nothing before its Serve is called.
 	Server func(lis net.Listener) *Listening
 }
@@ -60,7 +62,7 @@ func (s *Server) Listen(ctx context.Context, bindings ...Binding) (err error) {
 		if b.Addr == "" {
 			continue
 		}
-		var lc net.ListenConfig
+		lc := net.ListenConfig{KeepAlive: b.KeepAlive}
 		lis, err := lc.Listen(ctx, "tcp", b.Addr)
 		if err != nil {
 			return fmt.Errorf("listen for %s on %s: %w", b.Protocol, b.Addr, err)
@@ -73,7 +75,7 @@ func (s *Server) Listen(ctx context.Context, bindings ...Binding) (err error) {
 }
 
 // HTTP is the binding of the server's own calls.
-func (s *Server) HTTP(addr string) Binding { return Binding{HTTP, addr, s.httpServer} }
+func (s *Server) HTTP(addr string) Binding { return Binding{Protocol: HTTP, Addr: addr, Server: s.httpServer} }
 
 func (s *Server) httpServer(lis net.Listener) *Listening {
 	l := s.cfg.Limits

@@ -21,7 +21,11 @@ func TestTransportSettings(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(Config{Host: &emptyHost{limit: 1 << 30}, Limits: Limits{}.WithDefaults(2), Log: slog.New(slog.DiscardHandler), Metrics: obs.NewMetrics("test")})
 			lis := bufconn.Listen(64 << 10)
-			l := s.Binding("").Server(lis)
+			b := s.Binding("")
+			if b.KeepAlive != time.Minute {
+				t.Errorf("TCP asks silent clients after %v", b.KeepAlive)
+			}
+			l := b.Server(lis)
 			done := make(chan error, 1)
 			go func() { done <- l.Serve() }()
 			conn, err := lis.Dial()

@@ -133,9 +133,12 @@ func New(cfg Config) *Server {
 	return s
 }
 
+// tcpKeepAlive is that of the contract. Pings of HTTP/2 find a lost client earlier.
+const tcpKeepAlive = time.Minute
+
 // Binding is for front.Server.Listen, once.
 func (s *Server) Binding(addr string) front.Binding {
-	return front.Binding{Protocol: Protocol, Addr: addr, Server: s.listening}
+	return front.Binding{Protocol: Protocol, Addr: addr, KeepAlive: tcpKeepAlive, Server: s.listening}
 }
 
 // Replies that are not read yet have room for replyRoom of the longest, and for leastReplies.
