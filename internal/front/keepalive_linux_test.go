@@ -34,7 +34,9 @@ func TestKeepAliveIsThatOfTheBinding(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, asked := 0, error(nil)
-		err = raw.Control(func(fd uintptr) { got, asked = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE) })
+		err = raw.Control(func(fd uintptr) {
+			got, asked = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE)
+		})
 		if err := errors.Join(err, asked); err != nil || got != want {
 			t.Errorf("asked after %d s, want %d: %v", got, want, err)
 		}

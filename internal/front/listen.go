@@ -75,7 +75,9 @@ func (s *Server) Listen(ctx context.Context, bindings ...Binding) (err error) {
 }
 
 // HTTP is the binding of the server's own calls.
-func (s *Server) HTTP(addr string) Binding { return Binding{Protocol: HTTP, Addr: addr, Server: s.httpServer} }
+func (s *Server) HTTP(addr string) Binding {
+	return Binding{Protocol: HTTP, Addr: addr, Server: s.httpServer}
+}
 
 func (s *Server) httpServer(lis net.Listener) *Listening {
 	l := s.cfg.Limits
