@@ -367,7 +367,7 @@ func (k *keeper) poll(m *member, now time.Time) {
 // take checks the names that a node told of, and brings them in order. They are kept in the strings that the view has of them.
 func (p *poll) take(names []string, v *route.View) error {
 	if len(names) > maxIndexes {
-		return status.Errorf(codes.ResourceExhausted, "the node tells of %d indexes; %d are the most", len(names), maxIndexes)
+		return status.Errorf(codes.ResourceExhausted, "the node tells of more than %d indexes", maxIndexes)
 	}
 	kept := make([]string, 0, len(names))
 	for _, name := range names {

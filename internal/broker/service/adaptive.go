@@ -46,8 +46,8 @@ const mostCopySets = 4096
 // hangs for as long as its caller does.
 const firstDelay = 100 * time.Millisecond
 
-func newCopies() *copies {
-	return &copies{policy: hedge.NewPolicy(hedge.PolicyOptions{MaxAttempts: 2, InitialDelay: firstDelay}), by: map[where]*copySet{}}
+func newCopies(first time.Duration) *copies {
+	return &copies{policy: hedge.NewPolicy(hedge.PolicyOptions{MaxAttempts: 2, InitialDelay: first}), by: map[where]*copySet{}}
 }
 
 // asking is one read that is asked of copies.
@@ -236,6 +236,9 @@ func (b *Broker) readAmong(set *replica.Set[*asking, *relay.Begun], p *picture, 
 		switch {
 		case errors.Is(err, errElsewhere):
 			return b.readAt(c, p, to, method)
+		case errors.Is(err, errSearch):
+			b.metrics.Rejected(p.labelOf(c.Index()), "backend")
+			return errSearch
 		case err != nil:
 			return err
 		}
@@ -254,6 +257,7 @@ func (b *Broker) readAt(c *relay.Call, p *picture, n *route.Node, method string)
 	if method == "Search" {
 		place, err := k.searches.TryEnter(1)
 		if err != nil {
+			b.metrics.Rejected(p.labelOf(c.Index()), "backend")
 			return errSearch
 		}
 		defer place.Release()

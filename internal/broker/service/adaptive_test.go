@@ -127,7 +127,9 @@ func TestAdaptiveSearchesHaveTheirPlaces(t *testing.T) {
 		}
 		return []byte{}, nil
 	}, all...)
-	s := start(t, service.Config{Source: source(all), Placement: placement(t, "single"), Adaptive: true, BackendSearches: 1}, 2)
+	s := start(t, service.Config{
+		Source: source(all), Placement: placement(t, "single"), Adaptive: true, FirstDelay: time.Hour, BackendSearches: 1, // no search goes to both
+	}, 2)
 	req := encoded(t, &summapb.SearchRequest{IndexName: "a", Query: &summapb.Query{Query: &summapb.Query_All{All: &summapb.AllQuery{}}}})
 	var calls sync.WaitGroup
 	at := map[string]bool{}
@@ -144,6 +146,9 @@ func TestAdaptiveSearchesHaveTheirPlaces(t *testing.T) {
 	}
 	_, err := s.call(t.Context(), "Search", [][]byte{req})
 	want(t, "a third search", err, codes.ResourceExhausted, "Search capacity is full; retry with backoff")
+	if got := s.metric(t, `summa_broker_admission_rejected_total{index="a",scope="backend"}`); got != "1" {
+		t.Errorf("%q refusals are counted", got)
+	}
 	close(let)
 	calls.Wait()
 	if _, err := s.call(t.Context(), "Search", [][]byte{req}); err != nil {

@@ -21,12 +21,14 @@ type admin struct {
 }
 
 // infoTimeout is how long GetTopology waits for one node, infoBytes bounds what it takes of it, and infosAtOnce how many are asked at once by one
-// call. A call may ask each node about each of its indexes, so only topologiesAtOnce run at once.
+// call. A call may ask each node about each of its indexes, so only topologiesAtOnce run at once, and a node that does not answer is not asked again
+// in the same one. copyBytes is what a copy of an index takes of memory in the reply and while it is asked for, about.
 const (
 	infoTimeout      = 3 * time.Second
 	infoBytes        = 64 << 20
 	infosAtOnce      = 64
 	topologiesAtOnce = 4
+	copyBytes        = 400
 )
 
 var (
@@ -59,10 +61,26 @@ func (a *admin) GetTopology(ctx context.Context, req *brokerpb.GetTopologyReques
 	}
 	defer place.Release()
 	p, now := a.b.picture.Load(), time.Now()
+	topology := p.Topology(req.IndexName)
+	copies := 0
+	for i := range topology {
+		for j := range topology[i].Shards {
+			copies += len(topology[i].Shards[j].Nodes)
+		}
+	}
+	_, release, err := a.b.charge(ctx, 0, int64(copies)*copyBytes)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+		return nil, err
+	}
+	defer release()
 	out := &brokerpb.GetTopologyResponse{}
 	var ask sync.WaitGroup
 	places := make(chan struct{}, infosAtOnce)
-	for _, t := range p.Topology(req.IndexName) {
+	var silent sync.Map // nodes that did not answer, and are not asked any more
+	for _, t := range topology {
 		index := &brokerpb.IndexTopology{
 			IndexName: t.Index, MergePolicy: t.MergePolicy(), Ambiguous: t.Ambiguous, PrimaryKeyField: a.b.primaries.Known(t.Index),
 		}
@@ -81,7 +99,13 @@ func (a *admin) GetTopology(ctx context.Context, req *brokerpb.GetTopologyReques
 				places <- struct{}{}
 				ask.Go(func() {
 					defer func() { <-places }()
-					a.count(ctx, p, n, t.Index, r)
+					if _, is := silent.Load(n); is {
+						return
+					}
+					switch status.Code(a.count(ctx, p, n, t.Index, r)) {
+					case codes.DeadlineExceeded, codes.Unavailable:
+						silent.Store(n, true)
+					}
 				})
 			}
 		}
@@ -94,21 +118,19 @@ func (a *admin) GetTopology(ctx context.Context, req *brokerpb.GetTopologyReques
 }
 
 // count fills in how many documents and segments a node has of an index, if it tells in time.
-func (a *admin) count(ctx context.Context, p *picture, n *route.Node, index string, into *brokerpb.ReplicaState) {
+func (a *admin) count(ctx context.Context, p *picture, n *route.Node, index string, into *brokerpb.ReplicaState) error {
 	k := p.backends[n.Address]
-	if k == nil || ctx.Err() != nil || !k.enter() {
-		return
+	if k == nil || !k.enter() {
+		return errGone
 	}
 	defer k.leave()
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
-	began := time.Now()
-	var info summapb.GetIndexInfoResponse
-	err := k.node.Invoke(ctx, "/summa.SearchService/GetIndexInfo", infoTimeout, &summapb.GetIndexInfoRequest{IndexName: index}, &info, infoBytes)
-	k.calls.Called("get_index_info", codeName(err), time.Since(began))
-	if err == nil {
-		into.NumDocs, into.NumSegments = info.NumDocs, info.NumSegments
-	}
+	req := &summapb.GetIndexInfoRequest{IndexName: index}
+	return a.b.ask(ctx, k, "/summa.SearchService/GetIndexInfo", "get_index_info", infoTimeout, req, infoBytes, a.b.memory, func(m []byte) (err error) {
+		into.NumDocs, into.NumSegments, err = counts(m)
+		return err
+	})
 }
 
 // GetBackends implements brokerpb.BrokerServiceServer.

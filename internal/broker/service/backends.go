@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -24,44 +24,33 @@ type backend struct {
 	searches *admit.Gate
 	calls    *obs.SummaBackend
 
-	mu      sync.Mutex
-	users   int
-	retired bool
-	idle    chan struct{} // closed when retired and nobody uses it
+	users atomic.Int64  // twice as many as use it, and one more once it is retired
+	idle  chan struct{} // closed when retired and nobody uses it
 }
 
 // enter counts a call in; false: the address is not in the fleet any more.
 func (k *backend) enter() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.retired {
-		return false
+	for {
+		n := k.users.Load()
+		if n&1 != 0 {
+			return false
+		}
+		if k.users.CompareAndSwap(n, n+2) {
+			return true
+		}
 	}
-	k.users++
-	return true
 }
 
 func (k *backend) leave() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.users--
-	k.rest()
-}
-
-// rest closes idle when it is time. It needs mu.
-func (k *backend) rest() {
-	if k.retired && k.users == 0 {
+	if k.users.Add(-2) == 1 { // nobody comes any more
 		close(k.idle)
 	}
 }
 
 // retire lets nobody in any more.
 func (k *backend) retire() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.retired {
-		k.retired = true
-		k.rest()
+	if k.users.Or(1) == 0 {
+		close(k.idle)
 	}
 }
 
@@ -164,11 +153,16 @@ func (s *backends) close() {
 	s.ending.Wait()
 }
 
-// listBytes bounds the reply to ListIndexes: package fleet takes 100,000 names of 255 bytes at most.
-const listBytes = 26 << 20
+// Bounds of the replies to ListIndexes: package fleet takes 100,000 names of 255 bytes at most, and one more tells that there are too many. All that
+// are under way share pollBytes; those that fit a window of the connection, as most do, are not among them.
+const (
+	listBytes = 26 << 20
+	listNames = 100_001
+	pollBytes = 256 << 20
+)
 
 // list is how the fleet asks a node for its indexes.
-func (b *Broker) list(ctx context.Context, n fleet.Node) ([]string, error) {
+func (b *Broker) list(ctx context.Context, n fleet.Node) (names []string, err error) {
 	k, err := b.backends.of(n.ID, n.Address)
 	if err != nil {
 		return nil, err
@@ -177,12 +171,12 @@ func (b *Broker) list(ctx context.Context, n fleet.Node) ([]string, error) {
 		return nil, status.Error(codes.Unavailable, "the node is gone")
 	}
 	defer k.leave()
-	began := time.Now()
-	var reply summapb.ListIndexesResponse
-	err = k.node.Invoke(ctx, "/summa.IndexService/ListIndexes", b.cfg.ListTimeout, &summapb.ListIndexesRequest{}, &reply, listBytes)
-	k.calls.Called("list_indexes", codeName(err), time.Since(began))
+	err = b.ask(ctx, k, "/summa.IndexService/ListIndexes", "list_indexes", b.cfg.ListTimeout, &summapb.ListIndexesRequest{}, listBytes, b.polls, func(m []byte) (err error) {
+		names, err = indexNames(m, listNames)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list the indexes of %s: %w", n.ID, err)
 	}
-	return reply.IndexNames, nil
+	return names, nil
 }

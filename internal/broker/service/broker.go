@@ -34,6 +34,7 @@ type Broker struct {
 
 	inflating chan struct{} // replies that are decompressed at once
 	topology  *admit.Gate   // calls of GetTopology
+	polls     *admit.Gate   // memory for what nodes tell of their indexes
 
 	backends  backends
 	picture   atomic.Pointer[picture]
@@ -68,13 +69,14 @@ func New(cfg Config) (*Broker, error) {
 		memory:    admit.New("broker_memory", cfg.RequestBytes, 1024, cfg.Limits.Wait),
 		inflating: make(chan struct{}, 2*runtime.GOMAXPROCS(0)),
 		topology:  admit.New("broker_topology", topologiesAtOnce, 64, cfg.Limits.Wait),
+		polls:     admit.New("broker_polls", pollBytes, 1024, cfg.ListTimeout),
 	}
 	front.WatchGate(cfg.Metrics, "broker_bytes", b.memory)
 	if cfg.Searches > 0 {
 		b.global = admit.New("broker_searches", int64(cfg.Searches), 0, 0)
 	}
 	if cfg.Adaptive {
-		b.copies = newCopies()
+		b.copies = newCopies(cfg.FirstDelay)
 	}
 	b.backends.b = b
 	b.picture.Store(&picture{View: route.New(cfg.Placement, nil), backends: map[string]*backend{}})
@@ -197,18 +199,7 @@ func (b *Broker) tellHealth() {
 
 // charge takes memory for a call.
 func (b *Broker) charge(ctx context.Context, have, more int64) (given int64, release func(), err error) {
-	given = min(more, b.memory.Limit()-have)
-	if given <= 0 {
-		return 0, func() {}, nil
-	}
-	place, err := b.memory.Enter(ctx, given)
-	if err != nil {
-		if context.Cause(ctx) != nil {
-			return 0, nil, context.Cause(ctx)
-		}
-		return 0, nil, errMemory
-	}
-	return given, place.Release, nil
+	return charge(ctx, b.memory, have, more)
 }
 
 // published takes a new view of the fleet.

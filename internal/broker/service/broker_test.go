@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -297,6 +298,79 @@ func TestANodeThatMovesKeepsItsCounts(t *testing.T) {
 	if got := s.metric(t, `summa_broker_discovery_events_total{type="removed"}`); got != "2" {
 		t.Errorf("%s nodes were removed, want 2", got)
 	}
+}
+
+// TestACallGoesOnAtAnAddressThatDiscoveryLost has a pod lose its label while it merges: the merge ends as the node says, however long it takes, and
+// nobody else is sent there.
+func TestACallGoesOnAtAnAddressThatDiscoveryLost(t *testing.T) {
+	n := &fake{id: "n", shard: "0", indexes: []string{"x"}}
+	release, held := make(chan struct{}), make(chan struct{}, 2)
+	reply := encoded(t, &summapb.ForceMergeResponse{Success: true, NumSegments: 1})
+	nodes(t, func(*asked) ([]byte, error) {
+		held <- struct{}{}
+		<-release
+		return reply, nil
+	}, n)
+	from := make(changing, 1)
+	from <- source([]*fake{n})
+	s := start(t, service.Config{Source: from, Placement: placement(t, "single")}, 1)
+	merged := make(chan error, 1)
+	go func() {
+		got, err := s.call(context.WithoutCancel(t.Context()), "ForceMerge", [][]byte{encoded(t, &summapb.ForceMergeRequest{IndexName: "x"})})
+		if err == nil && !bytes.Equal(got, reply) {
+			err = fmt.Errorf("answered with %x", got)
+		}
+		merged <- err
+	}()
+	<-held
+	from <- nil
+	soon(t, "the node is gone", func() bool { return len(s.backends(t)) == 0 })
+	_, err := s.call(t.Context(), "Search", searchOf(t, "x"))
+	want(t, "a search", err, codes.NotFound, "index 'x' is not present on any healthy backend")
+	select {
+	case err := <-merged:
+		t.Fatalf("the merge ended with its node: %v", err)
+	default:
+	}
+	close(release)
+	if err := <-merged; err != nil {
+		t.Errorf("the merge: %v", err)
+	}
+	line := `summa_broker_backend_requests_total{backend="n",code="ok",rpc="force_merge"}`
+	soon(t, "nothing is told of a node that is gone", func() bool { return s.metric(t, line) == "" })
+}
+
+// TestANodeThatDoesNotAnswerIsAskedForFewCountsOnly: of 300 copies of indexes at a node that cannot be reached, GetTopology asks for no more than it
+// asks for at once, and the others are counted.
+func TestANodeThatDoesNotAnswerIsAskedForFewCountsOnly(t *testing.T) {
+	var names []string
+	for i := range 300 {
+		names = append(names, fmt.Sprintf("i%03d", i))
+	}
+	all := []*fake{{id: "good", shard: "0", indexes: names}, {id: "lost", shard: "0", indexes: names}}
+	var lost atomic.Int64
+	nodes(t, func(a *asked) ([]byte, error) {
+		if a.node == "lost" {
+			lost.Add(1)
+			return nil, status.Error(codes.Unavailable, "not now")
+		}
+		return encoded(t, &summapb.GetIndexInfoResponse{IndexName: "i", NumDocs: 7, NumSegments: 3, Schema: "s"}), nil
+	}, all...)
+	s := start(t, service.Config{Source: source(all), Placement: placement(t, "single")}, 2)
+	r, err := s.admin.GetTopology(t.Context(), &brokerpb.GetTopologyRequest{})
+	if err != nil || len(r.Indexes) != len(names) {
+		t.Fatalf("%d indexes, %v", len(r.GetIndexes()), err)
+	}
+	for i, index := range r.Indexes {
+		copies := index.Partitions[0].Replicas
+		if index.IndexName != names[i] || len(copies) != 2 || copies[0].NumDocs != 7 || copies[0].NumSegments != 3 || copies[1].NumDocs != 0 {
+			t.Fatalf("%v", index)
+		}
+	}
+	if n := lost.Load(); n == 0 || n > 64 {
+		t.Errorf("the node that does not answer was asked %d times", n)
+	}
+	soon(t, "all memory is given back", func() bool { return s.metric(t, "weft_admitted_broker_bytes") == "0" })
 }
 
 // TestAStragglerIsLeftOut has one of three partitions answer not at all.

@@ -25,6 +25,8 @@ type Config struct {
 	// Adaptive has reads of an index on one shard go to the copy that is expected to answer first, and to a second one when that is slow. Without
 	// it they go to the healthy copies in turn.
 	Adaptive bool
+	// FirstDelay is after how long such a read goes to a second copy while it is not known how long reads take: 100 ms.
+	FirstDelay time.Duration
 
 	Partial   bool          // reads of partitioned indexes are answered by what is left
 	Straggler time.Duration // with Partial: how long others have once one partition has answered; 0: as long as the call
@@ -49,6 +51,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.ListTimeout <= 0 {
 		c.ListTimeout = 3 * time.Second
+	}
+	if c.FirstDelay <= 0 {
+		c.FirstDelay = firstDelay
 	}
 	if c.RequestBytes <= 0 {
 		c.RequestBytes = 1 << 30

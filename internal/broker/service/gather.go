@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -30,15 +29,12 @@ type gathering struct {
 	to   []route.Target
 	at   []*backend // those that are entered; nil where there is no node
 	most int        // bytes of a reply
-
-	mu   sync.Mutex
-	held []func() // memory for replies
-	sum  int64
+	held holding    // memory for replies
 }
 
 // gather begins to ask the nodes that a call was routed to. end must be called once, when nothing of the replies is needed.
 func (b *Broker) gather(c *relay.Call, p *picture, index string, r *route.Route) *gathering {
-	g := &gathering{b: b, c: c, to: r.Parts, at: make([]*backend, len(r.Parts)), most: b.cfg.Limits.BackendDecode}
+	g := &gathering{b: b, c: c, to: r.Parts, at: make([]*backend, len(r.Parts)), most: b.cfg.Limits.BackendDecode, held: holding{gate: b.memory}}
 	g.ix = &partition.Index{Name: index, Shards: make([]string, len(r.Parts)), Missing: r.Missing()}
 	if r.Rule != nil {
 		g.ix.Locate = r.Rule.Partition
@@ -61,30 +57,7 @@ func (g *gathering) end() {
 			k.leave()
 		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, release := range g.held {
-		release()
-	}
-	g.held = nil
-}
-
-// room takes memory for what comes of a reply.
-func (g *gathering) room(ctx context.Context) grpcraw.Room {
-	return func(bytes int64) error {
-		g.mu.Lock()
-		have := g.sum
-		g.sum += bytes
-		g.mu.Unlock()
-		_, release, err := g.b.charge(ctx, have, bytes)
-		if err != nil {
-			return err
-		}
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.held = append(g.held, release)
-		return nil
-	}
+	g.held.free()
 }
 
 // keptBack is what the broker keeps of a client's time for itself, and leastTime what a node gets at least ("Routing": grpc-timeout).
@@ -124,7 +97,7 @@ func (g *gathering) ask(ctx context.Context, part int, method string, req []byte
 	if at, ok := ctx.Deadline(); ok {
 		timeout = max(time.Until(at)-keptBack, leastTime)
 	}
-	reply, err = k.node.Do(ctx, &grpcraw.Call{Method: method, Accept: grpcraw.Accepted, Timeout: timeout, Message: framed(req)}, g.most, g.room(ctx))
+	reply, err = k.node.Do(ctx, &grpcraw.Call{Method: method, Accept: grpcraw.Accepted, Timeout: timeout, Message: framed(req)}, g.most, g.held.room(ctx))
 	if err == nil {
 		if err = reply.End.Err(); err == nil {
 			out, err = g.message(ctx, reply)
@@ -160,7 +133,7 @@ func (g *gathering) message(ctx context.Context, reply *grpcraw.Reply) ([]byte, 
 		}
 		defer func() { <-g.b.inflating }()
 	}
-	return reply.Message(g.most, g.room(ctx))
+	return reply.Message(g.most, g.held.room(ctx))
 }
 
 // bytesOf is a message of bytes that are encoded already.
