@@ -25,17 +25,17 @@ import (
 
 // summaFleet are the flags of a Summa broker, by their names of there.
 type summaFleet struct {
-	Discovery      string   `group:"summa" default:"kubernetes" placeholder:"HOW" help:"How nodes are found: kubernetes, or static."`
+	Discovery      string   `group:"summa" default:"kubernetes" enum:"kubernetes,static" placeholder:"HOW" help:"How nodes are found: kubernetes, or static."`
 	Namespace      string   `group:"summa" default:"summa" help:"Namespace whose pods are watched."`
 	PodSelector    string   `group:"summa" placeholder:"SELECTOR" help:"Further label selector of pods."`
 	ShardLabel     string   `group:"summa" default:"summa.spacefrontiers.org/shard-id" help:"Label of a pod with its shard."`
 	RoleLabel      string   `group:"summa" default:"summa.spacefrontiers.org/role" help:"Label of a pod with its role: master or follower."`
 	PortAnnotation string   `group:"summa" default:"summa.spacefrontiers.org/grpc-port" help:"Annotation of a pod with its port."`
-	BackendPort    int      `group:"summa" default:"50051" help:"Port of pods that are not annotated with one."`
+	BackendPort    uint16   `group:"summa" default:"50051" help:"Port of pods that are not annotated with one."`
 	Backend        []string `group:"summa" sep:"none" placeholder:"NODE" help:"A node of static discovery: id=..,addr=host:port,shard=..[,role=master|follower]. Repeat it for each."`
 
 	Placement        []string `group:"summa" sep:"none" placeholder:"RULE" help:"Where indexes go: pattern=shard, or pattern=shard[:weight],shard[:weight]… for one over several shards. The first rule that matches counts."`
-	PlacementDefault string   `group:"summa" default:"single" placeholder:"HOW" help:"Where an index without a rule is created: single, on the shard with the fewest indexes, or reject."`
+	PlacementDefault string   `group:"summa" default:"single" enum:"single,reject" placeholder:"HOW" help:"Where an index without a rule is created: single, on the shard with the fewest indexes, or reject."`
 
 	BackendMaxSearches    int  `group:"summa" default:"16" help:"Searches in flight at each address of a node."`
 	MaxConcurrentSearches *int `group:"summa" placeholder:"N" help:"Searches in flight in all; not bounded if not given."`
@@ -77,6 +77,7 @@ func (f *summaFleet) bounded() map[string][2]int {
 		"--search-max-decode-mb": {f.SearchMaxDecodeMB, mostMessage}, "--search-max-encode-mb": {f.SearchMaxEncodeMB, mostMessage},
 		"--index-max-decode-mb": {f.IndexMaxDecodeMB, mostMessage}, "--index-max-encode-mb": {f.IndexMaxEncodeMB, mostMessage},
 		"--backend-max-decode-mb": {f.BackendMaxDecodeMB, mostMessage}, "--backend-max-encode-mb": {f.BackendMaxEncodeMB, mostMessage},
+		"--backend-port":                {int(f.BackendPort), 1<<16 - 1},
 		"--coordinator-max-transfer-mb": {f.CoordinatorMaxTransferMB, mostMessage}, "--worker-threads": {threads, 1 << 16},
 	}
 }
@@ -149,7 +150,7 @@ func (f *summaFleet) source(log *slog.Logger) (fleet.Source, error) {
 		}
 		w, err := pods.New(pods.Config{
 			Namespace: f.Namespace, ShardLabel: f.ShardLabel, RoleLabel: f.RoleLabel, PortAnnotation: f.PortAnnotation,
-			Selector: f.PodSelector, BackendPort: f.BackendPort, Log: log,
+			Selector: f.PodSelector, BackendPort: int(f.BackendPort), Log: log,
 		})
 		if err != nil {
 			if e, ok := errors.AsType[*pods.FieldError](err); ok {

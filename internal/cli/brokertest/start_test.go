@@ -57,13 +57,15 @@ func TestRefusalsAtStart(t *testing.T) {
 		{with("--placement", "a=0,0"), 1, "Error: invalid --placement 'a=0,0': …"},
 		{with("--placement", "a=0:2"), 1, "Error: invalid --placement 'a=0:2': …"},
 		{with("--placement", "=0"), 1, "Error: invalid --placement '=0': …"},
-		{with("--placement-default", "any"), 1, "Error: …"},
+		{with("--placement-default", "any"), 2, "For more information, try '--help'."},
 		{[]string{"--discovery", "static", "--backend", "id=a,addr=127.0.0.1:1"}, 1, "Error: invalid --backend 'id=a,addr=127.0.0.1:1': …"},
 		{[]string{"--discovery", "static", "--backend", "id=,addr=127.0.0.1:1,shard=0"}, 1, "Error: invalid --backend 'id=,addr=127.0.0.1:1,shard=0': …"},
 		{with("--backend", "id=b,addr=127.0.0.1:1,shard=0,zone=x"), 1, "Error: invalid --backend 'id=b,addr=127.0.0.1:1,shard=0,zone=x': …"},
 		{with("--backend", "id=b,addr=127.0.0.1:1,shard=0,role=king"), 1, "Error: invalid --backend 'id=b,addr=127.0.0.1:1,shard=0,role=king': …"},
 		{with("--backend", "id=a,addr=127.0.0.1:2,shard=0"), 1, "Error: invalid --backend 'id=a,addr=127.0.0.1:2,shard=0': …"}, // B3
-		{[]string{"--discovery", "dns"}, 1, "Error: …"},
+		{[]string{"--discovery", "dns"}, 2, "For more information, try '--help'."},
+		{with("--backend-port", "65536"), 2, "For more information, try '--help'."},
+		{with("--backend-port", "0"), 1, "Error: --backend-port must be greater than zero"},
 		{with("--metrics-addr", "nowhere"), 1, "Error: …"},
 		{with("--addr", "127.0.0.1:0", "--metrics-addr", lis.Addr().String()), 1, "Error: …"},
 		{with(), 1, "Error: …"}, // the port is taken
