@@ -543,6 +543,26 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// Names of fields are charged too: on the wire each document has them.
+func TestRoomCountsNames(t *testing.T) {
+	var sdl, src strings.Builder
+	for i := range 60 {
+		name := strings.Repeat("n", 250) + fmt.Sprint(1000+i)
+		fmt.Fprintf(&sdl, " field %s: u64 [stored]", name)
+		fmt.Fprintf(&src, ",%q:1", name)
+	}
+	s := parse(t, "index a {"+sdl.String()+" }")
+	charged := 0
+	room := summa.Limits{}.Room().Shared(func(n int) error { charged += n; return nil })
+	fields, err := summa.StoredFields(s).Read([]byte("{"+src.String()[1:]+"}"), room)
+	if err != nil || len(fields) != 60 {
+		t.Fatal(len(fields), err)
+	}
+	if n := proto.Size(&summapb.GetDocumentResponse{Fields: fields}); charged < n {
+		t.Errorf("%d bytes are charged for %d", charged, n)
+	}
+}
+
 // drawValue makes a value of a field's own type.
 func drawValue(t *rapid.T, f *schema.Field) *summapb.FieldValue {
 	f32 := rapid.OneOf(rapid.Float32Range(-1e3, 1e3), rapid.SampledFrom([]float32{0, float32(math.Copysign(0, -1)), 1e-45, -1e18, 0.1}))

@@ -36,7 +36,7 @@ const (
 	HitCost          = 320 // a hit, with its address
 	CandidateCost    = 160 // one of a list of candidates, with its address
 	OrdinalCost      = 64  // the score of one value
-	ContributionCost = 128 // a vote of reciprocal ranks
+	ContributionCost = 128 // a vote of reciprocal ranks, beside the name of its branch
 	PassageCost      = 384 // the scores of a passage, or of a document
 	CellCost         = 48  // one of those, beside its name
 )
@@ -55,8 +55,11 @@ func (r *Room) Take(n int) error {
 	return r.shared(n)
 }
 
-// valueCost is what one value takes in memory beside what it holds.
-const valueCost = 96
+// valueCost is what one value takes in memory beside what it holds, and listCost that of a field's list beside its name.
+const (
+	valueCost = 96
+	listCost  = 96
+)
 
 // Fields reads stored values out of sources, for a reply.
 //
@@ -222,7 +225,8 @@ func (r *reading) add(f *schema.Field, v *summapb.FieldValue) error {
 	return nil
 }
 
-// value reads one value. It takes no more room than twice its bytes in the source: a component of a vector has at least two there.
+// value reads one value. It takes no more room than twice its bytes in the source: a component of a vector has at least two there. A field's name
+// is charged with its first value: on the wire each document has it.
 func (r *reading) value(f *schema.Field, v []byte) error {
 	if v[0] == 'n' {
 		return nil
@@ -230,6 +234,9 @@ func (r *reading) value(f *schema.Field, v []byte) error {
 	cost := valueCost + len(v)
 	if f.Type == schema.DenseVector || f.Type == schema.SparseVector {
 		cost += len(v)
+	}
+	if r.out[f.Name] == nil {
+		cost += listCost + len(f.Name)
 	}
 	if err := r.room.Take(cost); err != nil {
 		return err

@@ -55,12 +55,20 @@ func TestWhatAReplyHoldsIsCharged(t *testing.T) {
 	term := func(field, text string) *summapb.Query {
 		return &summapb.Query{Query: &summapb.Query_Term{Term: &summapb.TermQuery{Field: field, Term: text}}}
 	}
+	tee, cee := strings.Repeat("t", 128), strings.Repeat("c", 128) // as long as names may be
 	fusion := func(method summapb.FusionMethod) *summapb.Query {
 		return &summapb.Query{Query: &summapb.Query_Fusion{Fusion: &summapb.FusionQuery{Method: method, Queries: []*summapb.WeightedQuery{
-			{Query: term("t", "a"), Name: "t", Scope: summapb.ScoreScope_SCORE_SCOPE_DOCUMENT}, {Query: term("c", "b"), Name: "c", Scope: summapb.ScoreScope_SCORE_SCOPE_CHUNK},
+			{Query: term("t", "a"), Name: tee, Scope: summapb.ScoreScope_SCORE_SCOPE_DOCUMENT}, {Query: term("c", "b"), Name: cee, Scope: summapb.ScoreScope_SCORE_SCOPE_CHUNK},
 		}}}}
 	}
+	many := &summapb.FusionQuery{}
+	for i := range 16 {
+		many.Queries = append(many.Queries, &summapb.WeightedQuery{Query: term("c", "b"), Name: fmt.Sprintf("%0128d", i), Scope: summapb.ScoreScope_SCORE_SCOPE_CHUNK})
+	}
+	long := &summapb.Query{Query: &summapb.Query_Fusion{Fusion: many}}
 	for name, req := range map[string]*summapb.SearchRequest{
+		"many cells":          {Query: long, ScoreExport: &summapb.ScoreExport{}},
+		"many votes":          {Query: long, IncludeRrfScores: true},
 		"scores of values":    {Query: term("t", "a")},
 		"a trace":             {Query: term("t", "a"), Tracing: true},
 		"lists of candidates": {Query: fusion(summapb.FusionMethod_FUSION_CANDIDATES)},
@@ -68,7 +76,7 @@ func TestWhatAReplyHoldsIsCharged(t *testing.T) {
 		"a trace of a fusion": {Query: fusion(summapb.FusionMethod_FUSION_RRF), Tracing: true},
 		"an export":           {Query: fusion(summapb.FusionMethod_FUSION_RRF), ScoreExport: &summapb.ScoreExport{}},
 		"a formula": {
-			Query: fusion(summapb.FusionMethod_FUSION_RRF), L1: &summapb.L1Ranking{Formula: "t + c"}, ScoreExport: &summapb.ScoreExport{}, IncludeRrfScores: true, Tracing: true,
+			Query: fusion(summapb.FusionMethod_FUSION_RRF), L1: &summapb.L1Ranking{Formula: tee + " + " + cee}, ScoreExport: &summapb.ScoreExport{}, IncludeRrfScores: true, Tracing: true,
 		},
 	} {
 		req.IndexName, req.Limit = "t", 50

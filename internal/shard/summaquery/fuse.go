@@ -223,7 +223,11 @@ func (f *fusion) diagnose(hits []hit, out []*summapb.SearchHit, scored bool, roo
 		if !finiteScore(d.Score) {
 			return errNotFinite()
 		}
-		if err := room.Take(summa.ContributionCost * (1 + len(d.Votes))); err != nil {
+		cost := summa.ContributionCost
+		for _, v := range d.Votes {
+			cost += summa.ContributionCost + len(f.req.GetQueries()[v.Branch].GetName())
+		}
+		if err := room.Take(cost); err != nil {
 			return err
 		}
 		sum := d.Score

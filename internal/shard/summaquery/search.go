@@ -195,7 +195,7 @@ func (s *search) fusion(c *compiler, q *summapb.FusionQuery) error {
 			if err := s.r.did(1 + len(c.passages)); err != nil {
 				return err
 			}
-			if err := s.room.Take(exportCost(c, most)); err != nil {
+			if err := s.room.Take(f.exportCost(c, most)); err != nil {
 				return err
 			}
 			one, omitted := f.export(c, most, l1 != nil)
@@ -220,13 +220,13 @@ func (s *search) fusion(c *compiler, q *summapb.FusionQuery) error {
 	return nil
 }
 
-// exportCost is what the scores of a candidate take that export makes.
-func exportCost(c *candidate, most int) int {
-	n := summa.PassageCost + summa.CellCost*len(c.document)
-	for _, p := range c.passages[:min(most, len(c.passages))] {
-		n += summa.PassageCost + summa.CellCost*len(p.cells)
+// exportCost is what the scores of a candidate take that export makes, as each of them was of every branch.
+func (f *fusion) exportCost(c *candidate, most int) int {
+	one := summa.PassageCost
+	for _, q := range f.req.GetQueries() {
+		one += summa.CellCost + len(q.GetName())
 	}
-	return n
+	return one * (1 + min(most, len(c.passages)))
 }
 
 // bare are the rows of a hit that nothing ranked: its best scores by any branch.
