@@ -461,14 +461,20 @@ func (c *conn) over(s *stream) {
 }
 
 // DataBegins implements h2.Sink.
-func (c *conn) DataBegins(id uint32, n int) (err error) {
+func (c *conn) DataBegins(id uint32, n, pad int) (err error) {
 	c.owed += int64(n)
-	if c.to, err = c.find(id); c.to != nil {
-		c.mu.Lock()
-		c.arrived(c.to, int64(n))
-		c.mu.Unlock()
+	if c.to, err = c.find(id); c.to == nil {
+		return err
 	}
-	return err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.arrived(c.to, int64(n))
+	if pad == 0 {
+		return nil
+	}
+	// What was let come was without it.
+	c.window(id, int64(pad))
+	return c.checkOut()
 }
 
 // Data implements h2.Sink.
@@ -533,11 +539,19 @@ func (c *conn) Frame(kind, flags byte, id uint32, p []byte) error {
 func (c *conn) answer(kind byte, p []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.out) > maxOut+maxControl {
-		return &h2.Broken{Code: h2.CodeEnhanceYourCalm, What: "it asks and does not read"}
+	if err := c.checkOut(); err != nil {
+		return err
 	}
 	if c.err == nil {
 		c.control(kind, h2.Ack, 0, p)
+	}
+	return nil
+}
+
+// checkOut is where a peer has made us write something. Called with the lock held.
+func (c *conn) checkOut() error {
+	if len(c.out) > maxOut+maxControl {
+		return &h2.Broken{Code: h2.CodeEnhanceYourCalm, What: "it asks and does not read"}
 	}
 	return nil
 }

@@ -1,8 +1,8 @@
 package grpcraw
 
 import (
-	"context"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"

@@ -2,6 +2,7 @@ package grpcraw
 
 import (
 	"context"
+	"encoding/binary"
 	"net"
 	"runtime"
 	"strconv"
@@ -211,6 +212,51 @@ func TestLongReplies(t *testing.T) {
 			n.Close()
 		}
 	}
+}
+
+// TestPaddedReplies come to their end: padding takes of the windows, and is given back.
+func TestPaddedReplies(t *testing.T) {
+	const size = 300_000
+	at := serve(t, func(p *peer) {
+		p.hello()
+		id, ok := p.call()
+		if !ok {
+			return
+		}
+		p.head(id)
+		body, window := message(strings.Repeat("x", size)), FreeWindow
+		for len(body) > 0 {
+			for window == 0 {
+				_, of, b, ok := p.next(h2.Window)
+				if !ok {
+					return
+				}
+				if of == id {
+					window += int(binary.BigEndian.Uint32(b))
+				}
+			}
+			if window == 1 {
+				p.frame(h2.Data, 0, id, body[:1])
+				body, window = body[1:], 0
+				continue
+			}
+			k := min((window+1)/2, len(body), 1000)
+			pad := min(255, window-k-1)
+			p.frame(h2.Data, h2.Padded, id, append(append([]byte{byte(pad)}, body[:k]...), make([]byte, pad)...))
+			body, window = body[k:], window-k-1-pad
+		}
+		p.tail(id, "0")
+		p.answering("short")
+	})
+	n := newNode(t, at, Options{})
+	r, err := n.Do(t.Context(), &Call{Method: "/s/m", Timeout: 20 * time.Second, Message: mem.BufferSlice{mem.SliceBuffer(message("ask"))}}, 1<<20, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Data.Len() != size || r.End.Err() != nil {
+		t.Errorf("%d bytes, %v", r.Data.Len(), r.End.Err())
+	}
+	r.Data.Free()
 }
 
 // TestIdleConnectionsHoldLittle has a thousand of them: what a reply was read into is not kept.

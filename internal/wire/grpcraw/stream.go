@@ -45,10 +45,11 @@ type stream struct {
 	begun  bool
 	head   Head
 	queue  mem.BufferSlice
-	window int64 // how much may still come
-	queued int   // bytes
-	coming int64 // that are still to come of a reply whose length is known; 0: it is not
-	wakeAt int   // bytes that are queued, where the length is known
+	spare  mem.BufferSlice // what Read has returned, for the next queue
+	window int64           // how much may still come
+	queued int             // bytes
+	coming int64           // that are still to come of a reply whose length is known; 0: it is not
+	wakeAt int             // bytes that are queued, where the length is known
 	end    *End
 	err    error
 	over   bool // end or err is set, or nobody waits
@@ -97,12 +98,14 @@ func (s *stream) deliver(piece mem.Buffer) (taken, tell bool) {
 		piece.Free()
 		return true, false
 	}
-	if s.queue == nil && s.coming > 0 {
+	if len(s.queue) == 0 && s.coming > 0 {
 		pieces := wakePieces
 		if s.wakeAt == math.MaxInt {
 			pieces = int(s.coming/h2.MaxFrame+1) * 3 / 2
 		}
-		s.queue = make(mem.BufferSlice, 0, min(pieces, maxPieces))
+		if cap(s.queue) < pieces {
+			s.queue = make(mem.BufferSlice, 0, min(pieces, maxPieces))
+		}
 	}
 	s.queue = append(s.queue, piece)
 	s.queued += n
@@ -342,13 +345,15 @@ func (s *Stream) let(n int64) {
 	c.flush()
 }
 
-// Read waits for the next bytes of the reply, which are the caller's to free. The error is io.EOF after the last ones, when End tells the
-// status, or an *Error.
+// Read waits for the next bytes of the reply, which are the caller's to free; the slice is until the next Read. The error is io.EOF after the
+// last ones, when End tells the status, or an *Error.
 func (s *Stream) Read() (mem.BufferSlice, error) {
 	for {
 		s.s.mu.Lock()
 		q, over, err := s.s.queue, s.s.over, s.s.err
-		s.s.queue, s.s.queued = nil, 0
+		if len(q) > 0 {
+			s.s.queue, s.s.spare, s.s.queued = s.s.spare[:0], q, 0
+		}
 		s.s.mu.Unlock()
 		if len(q) > 0 {
 			s.read += int64(q.Len())

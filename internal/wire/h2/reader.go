@@ -11,8 +11,8 @@ import (
 
 // Sink is told of the frames of a connection, in their order. An error ends the reading, and Parse returns it.
 type Sink interface {
-	// DataBegins is a frame of DATA that takes n bytes of the windows.
-	DataBegins(id uint32, n int) error
+	// DataBegins is a frame of DATA that takes n bytes of the windows. pad of them are padding, which nobody reads.
+	DataBegins(id uint32, n, pad int) error
 	// Data is of the next n bytes of it; what Reader.Take gives of them is the sink's.
 	Data(id uint32, n int) error
 	// DataEnds is its end, where the stream ends with it.
@@ -26,6 +26,9 @@ type Sink interface {
 	// Frame is any other frame. p is good until it returns.
 	Frame(kind, flags byte, id uint32, p []byte) error
 }
+
+// leastPiece is the least of a frame that is handed out without the rest: package mem has no pool for less.
+const leastPiece = 1<<10 + 1
 
 // maxEmpty is how many frames without effect may follow one another.
 const maxEmpty = 1000
@@ -144,6 +147,9 @@ func (r *Reader) Read() (n int, err error) {
 // Discard lets go of what was read. Nothing may be parsed any more.
 func (r *Reader) Discard() { r.from = r.to }
 
+// Peek shows the next n bytes of the DATA frame under way. It is for Sink.Data, until that returns.
+func (r *Reader) Peek(n int) []byte { return r.data[r.from : r.from+n] }
+
 // Take gives the next n bytes of the DATA frame under way. It is for Sink.Data, once.
 func (r *Reader) Take(n int) mem.Buffer {
 	if n >= len(r.data)/r.o.Pinned {
@@ -223,21 +229,20 @@ func (r *Reader) begin(id uint32, n int, flags byte, b []byte) error {
 	if id == 0 {
 		return broken(CodeProtocol, "data of no stream")
 	}
-	if err := r.sink.DataBegins(id, n); err != nil {
-		return err
-	}
-	r.body = body{on: true, id: id, left: n, end: flags&EndStream != 0}
+	pad, length := 0, 0 // that of what says how long it is as well
 	if flags&Padded != 0 {
 		if n == 0 {
 			return broken(CodeFrameSize, "a frame without its padding")
 		}
-		if int(b[FrameHeaderBytes]) >= n {
+		if pad, length = int(b[FrameHeaderBytes]), 1; pad >= n {
 			return broken(CodeProtocol, "more padding than frame")
 		}
-		r.body.pad = int(b[FrameHeaderBytes])
-		r.body.left--
-		r.from++
 	}
+	if err := r.sink.DataBegins(id, n, length+pad); err != nil {
+		return err
+	}
+	r.from += length
+	r.body = body{on: true, id: id, left: n - length, pad: pad, end: flags&EndStream != 0}
 	if r.body.left != r.body.pad {
 		r.empty = 0
 	} else if !r.body.end {
@@ -250,6 +255,12 @@ func (r *Reader) begin(id uint32, n int, flags byte, b []byte) error {
 func (r *Reader) take() error {
 	b := &r.body
 	n := min(b.left, r.to-r.from)
+	if n < b.left {
+		// Neither part of a frame that is cut here shall be so short that it has to have memory of its own.
+		if n = min(n, b.left-leastPiece); n < leastPiece {
+			return nil
+		}
+	}
 	if use := max(min(n, b.left-b.pad), 0); use > 0 {
 		if err := r.sink.Data(b.id, use); err != nil {
 			return err

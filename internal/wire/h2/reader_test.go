@@ -24,9 +24,9 @@ type log struct {
 
 func (l *log) add(format string, a ...any) { l.said = append(l.said, fmt.Sprintf(format, a...)) }
 
-func (l *log) DataBegins(id uint32, n int) error {
+func (l *log) DataBegins(id uint32, n, pad int) error {
 	l.body()
-	l.add("data of %d: %d", id, n)
+	l.add("data of %d: %d, %d of it padding", id, n, pad)
 	l.id = id
 	return nil
 }
@@ -153,7 +153,7 @@ func same(t *testing.T, b []byte, said []string) {
 		h := f.Header()
 		switch f := f.(type) {
 		case *http2.DataFrame:
-			l.DataBegins(h.StreamID, int(h.Length))
+			l.DataBegins(h.StreamID, int(h.Length), int(h.Length)-len(f.Data()))
 			l.data = append(l.data, f.Data()...)
 			if f.StreamEnded() {
 				l.DataEnds(h.StreamID)
