@@ -115,7 +115,8 @@ func (r *replying) write(q *mem.BufferSlice) error {
 		for ; i < len(*q) && size+(*q)[i].Len() <= writeBytes; i++ {
 			size += (*q)[i].Len()
 		}
-		if err := grpcmsg.Write(r.c.ctx, nil, (*q)[:i]); err != nil {
+		// gRPC keeps the slice.
+		if err := grpcmsg.Write(r.c.ctx, nil, slices.Clone((*q)[:i])); err != nil {
 			return err
 		}
 		(*q)[:i].Free()

@@ -104,6 +104,10 @@ func parse(b []byte, most int, preface bool) (said []string, err error) {
 		}
 		err = r.Parse()
 	}
+	if r.body.on {
+		// Of a frame that is not whole as much is told as is of use.
+		l.data = nil
+	}
 	r.Close()
 	l.keep.Free()
 	l.body()
