@@ -44,8 +44,10 @@ func build(flags ...string) (string, error) {
 }
 
 // Main is TestMain of a package that uses Build or BuildPlain, one after the other.
-func Main(m *testing.M) {
-	code := m.Run()
+func Main(m *testing.M) { Leave(m.Run()) }
+
+// Leave is the end of Main, for packages whose TestMain is another one.
+func Leave(code int) {
 	for _, dir := range builtIn {
 		if err := os.RemoveAll(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)

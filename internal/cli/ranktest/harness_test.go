@@ -20,13 +20,14 @@ import (
 	"github.com/weft-search/weft/internal/broker/relay"
 	"github.com/weft-search/weft/internal/broker/route"
 	"github.com/weft-search/weft/internal/broker/service"
+	"github.com/weft-search/weft/internal/cli/proctest"
 	"github.com/weft-search/weft/internal/node"
 	"github.com/weft-search/weft/internal/node/summanode"
 	"github.com/weft-search/weft/internal/obs"
 	"github.com/weft-search/weft/internal/vfs/memfs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(proctest.Leave)) }
 
 // server is something that serves Summa, and clients of it.
 type server struct {

@@ -402,13 +402,15 @@ func gzipped(n int) []byte {
 	return b.Bytes()
 }
 
-func zstded(n int) []byte {
+func zstded(n int) []byte { return zstdOf(make([]byte, n)) }
+
+func zstdOf(b []byte) []byte {
 	z, err := zstd.NewWriter(nil)
 	if err != nil {
 		panic(err)
 	}
 	defer z.Close()
-	return z.EncodeAll(make([]byte, n), nil)
+	return z.EncodeAll(b, nil)
 }
 
 // bombs are a gibibyte of zeros, of parts that are compressed alike.
