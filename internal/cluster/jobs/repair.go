@@ -450,7 +450,7 @@ func (r *Runner) compareAll(ctx context.Context) error {
 }
 
 // errNoReference says that all members of a group may have lost their documents.
-var errNoReference = errors.New("every member of its group may lack documents; POST /_repair makes all equal to the primary")
+var errNoReference = errors.New("every member of its group may have lost its documents; weft topology accept says which of them counts")
 
 // refill makes the primary of a group equal to a member that is not suspect.
 func (w *work) refill(ctx context.Context, group *members.Group) error {

@@ -293,6 +293,9 @@ func (r *Runner) replay(ctx context.Context, st *members.State, addr string) err
 			return nil
 		}
 		if err := r.compareMember(ctx, st, m); err != nil {
+			if errors.Is(err, errFilled) {
+				return nil
+			}
 			return err
 		}
 	}
@@ -424,6 +427,42 @@ func (r *Runner) replayBatch(ctx context.Context, st *members.State, m *memberOf
 	return refused, nil
 }
 
+// errFilled says that there is somebody now whom a member can be compared with, as soon as all go by that.
+var errFilled = errors.New("the others of its group had lost their documents and have been given those that it has")
+
+// fillOthers makes the other members of the group of one equal to it, which all may have lost their documents: it has missed some, and has all others.
+// After that, an errFilled, it can be compared with them.
+func (r *Runner) fillOthers(ctx context.Context, st *members.State, m *memberOf) error {
+	if r.suspect(m.Addr) {
+		return errNoReference
+	}
+	var errs []error
+	filled := false
+	for _, o := range m.group.Members {
+		if o == m.Member {
+			continue
+		}
+		left, err := r.work(st).repairMember(ctx, nil, m.Member, o, seen)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil && len(left) > 0:
+			err = errUnequal
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		r.log.Info("a member that may have lost its documents has those of another that has missed some", "member", o.Addr, "from", m.Addr)
+		r.trust(o.Addr)
+		filled = true
+	}
+	if filled {
+		return errFilled
+	}
+	return errors.Join(errs...)
+}
+
 // compareMember compares all documents of a member that has missed more than was kept.
 func (r *Runner) compareMember(ctx context.Context, st *members.State, m *memberOf) error {
 	c, err := r.o.Hints.Compare(m.Addr)
@@ -440,7 +479,7 @@ func (r *Runner) compareMember(ctx context.Context, st *members.State, m *member
 		}
 	}
 	if from == nil && len(m.group.Members) > 1 {
-		return errNoReference
+		return r.fillOthers(ctx, st, m)
 	}
 	// Where both may wait for any document the first is right.
 	if from != nil && (m.Member != m.group.Members[0] || !r.unlistedHere(from.Addr)) {
