@@ -128,7 +128,8 @@ func (m *member) dial() *framed.Client {
 // broker is a coordinator.
 type broker struct {
 	server
-	store bool // it agrees with others in a store; else the members keep the map
+	store bool   // it agrees with others in a store; else the members keep the map
+	dir   string // its folder; none: it has no disk
 	url   atomic.Pointer[string]
 	http  *http.Client
 	proxy *link.Proxy // of one in the middle of a tree, else nil: the way to it from above
@@ -163,7 +164,8 @@ type cluster struct {
 	done  chan struct{}
 	fat   atomic.Pointer[string] // what the watch has killed
 
-	lost map[int]bool // groups of which a member has lost its disk since the cluster was whole
+	lost    map[int]bool // groups of which a member has lost its disk since the cluster was whole
+	orphans bool         // a broker has lost its disk since then
 }
 
 // keeping is where brokers agree on the shard map.
@@ -298,6 +300,9 @@ func (c *cluster) addBroker(i int, store bool) {
 	c.t.Helper()
 	b := &broker{store: store}
 	b.name = fmt.Sprintf("broker-%d", i)
+	if i < 2 {
+		b.dir = filepath.Join(c.dir, b.name)
+	}
 	b.listeners = 1
 	c.brokers = append(c.brokers, b)
 	c.startBroker(b, func() []string {
@@ -311,8 +316,8 @@ func (c *cluster) addBroker(i int, store bool) {
 		case store:
 			args = append(args, "--store", filepath.Join(c.dir, "store"))
 		}
-		if i < 2 {
-			args = append(args, "--data-dir", filepath.Join(c.dir, b.name))
+		if b.dir != "" {
+			args = append(args, "--data-dir", b.dir)
 		}
 		return args
 	})

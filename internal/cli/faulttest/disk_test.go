@@ -101,19 +101,30 @@ func TestEveryDiskIsTakenAwayForGood(t *testing.T) {
 }
 
 // A shard with one member has lost its disk. No answer calls itself complete from then on, also not those of brokers that were started since and
-// have no memory, nor is a document of it said not to be there, until an operator says that what is there counts. Then all brokers go by it.
+// have no memory, nor is a document of it said not to be there, until an operator says that what is there counts. Then all brokers go by it. In a tree
+// the broker above the shard is told that, and those at the top go by it.
 func TestAShardThatHasLostItsDiskIsMissingUntilItIsAccepted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts real processes")
 	}
-	for _, keeping := range []keeping{byStore, mixed, byMembers} {
-		t.Run(string(keeping), func(t *testing.T) {
+	for name, s := range map[string]shape{
+		"store":   {groups: 2, keeping: byStore},
+		"mixed":   {groups: 2, keeping: mixed},
+		"members": {groups: 2, keeping: byMembers},
+		"tree":    {groups: 1, keeping: byStore, tree: true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			seed := drawSeed(t)
-			c := open(t, rand.New(rand.NewPCG(seed, 7)), shape{groups: 2, replicas: 1, keeping: keeping, repairEvery: time.Second})
+			s.replicas, s.repairEvery = 1, time.Second
+			c := open(t, rand.New(rand.NewPCG(seed, 7)), s)
 			l := c.ready(seed)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			m := c.members[seed%2]
+			above, late := c.brokers, c.brokers[len(c.brokers)-1]
+			if s.tree {
+				above = c.middle[m.group : m.group+1]
+			}
 			held, err := m.contents(ctx)
 			if err != nil {
 				t.Fatal(err)
@@ -159,7 +170,7 @@ func TestAShardThatHasLostItsDiskIsMissingUntilItIsAccepted(t *testing.T) {
 			for range 30 {
 				missing("it is back")
 			}
-			for _, b := range c.brokers {
+			for _, b := range above {
 				eventually(t, b.name+" says why", func(ctx context.Context) string {
 					s, err := b.suspects(ctx)
 					if err != nil || len(s) != 1 || !strings.Contains(s[m.address()], "another data folder") {
@@ -169,7 +180,7 @@ func TestAShardThatHasLostItsDiskIsMissingUntilItIsAccepted(t *testing.T) {
 				})
 			}
 			missing("all know")
-			for _, b := range c.brokers {
+			for _, b := range c.coordinators() {
 				if err := errors.Join(b.kill(), b.start()); err != nil {
 					t.Fatal(err)
 				}
@@ -185,7 +196,7 @@ func TestAShardThatHasLostItsDiskIsMissingUntilItIsAccepted(t *testing.T) {
 				return ""
 			})
 			missing("it was written to")
-			c.topology("accept", m.address())
+			above[0].topology(c, "accept", m.address())
 			c.trusted()
 			for round := range 2 {
 				for _, b := range c.brokers {
@@ -193,12 +204,11 @@ func TestAShardThatHasLostItsDiskIsMissingUntilItIsAccepted(t *testing.T) {
 						t.Errorf("round %d: accepted, %s counts %+v, and %d are left", round, b.name, f, left+1)
 					}
 				}
-				b := c.brokers[2]
-				if err := errors.Join(b.kill(), b.start()); err != nil {
+				if err := errors.Join(late.kill(), late.start()); err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, b.name, func(ctx context.Context) string {
-					if a := b.call(ctx, http.MethodGet, "/_ring", nil, "", nil, ""); a.err != nil || a.status != http.StatusOK {
+				eventually(t, late.name, func(ctx context.Context) string {
+					if a := late.call(ctx, http.MethodGet, "/_ring", nil, "", nil, ""); a.err != nil || a.status != http.StatusOK {
 						return a.String()
 					}
 					return ""

@@ -111,7 +111,8 @@ var kinds = map[string]func(c *cluster) *fault{
 			begin: of(func(m *member) error { return m.kill() }), heal: of(func(m *member) error { return m.start() }),
 		}
 	},
-	"disk lost": (*cluster).loseDisk,
+	"disk lost":        (*cluster).loseDisk,
+	"broker disk lost": (*cluster).loseBroker,
 	"broker killed": func(c *cluster) *fault {
 		b := c.coordinators()[c.rng.IntN(len(c.coordinators()))]
 		return &fault{name: b.name + " killed", on: []*server{&b.server}, begin: b.kill, heal: b.start}
@@ -178,6 +179,28 @@ func (c *cluster) loseDisk() *fault {
 			return m.loseDisk()
 		},
 		heal: m.start,
+	}
+}
+
+// loseBroker is the loss of the disk of a broker with a store: what it kept for members nobody else can give them. The others take that over.
+func (c *cluster) loseBroker() *fault {
+	b := c.coordinators()[c.rng.IntN(len(c.coordinators()))]
+	if !b.store || b.dir == "" {
+		return nil
+	}
+	return &fault{
+		name: b.name + " loses its disk", on: []*server{&b.server},
+		begin: func() error {
+			c.orphans = true
+			if err := b.kill(); err != nil {
+				return err
+			}
+			if err := os.RemoveAll(b.dir); err != nil {
+				return fmt.Errorf("take the disk of %s away: %w", b.name, err)
+			}
+			return nil
+		},
+		heal: b.start,
 	}
 }
 

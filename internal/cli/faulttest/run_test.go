@@ -230,7 +230,12 @@ func (c *cluster) removeGroup() {
 // topology runs a command of weft topology.
 func (c *cluster) topology(args ...string) {
 	c.t.Helper()
-	args = append([]string{"topology", "--url", *c.brokers[0].url.Load()}, args...)
+	c.brokers[0].topology(c, args...)
+}
+
+func (b *broker) topology(c *cluster, args ...string) {
+	c.t.Helper()
+	args = append([]string{"topology", "--url", *b.url.Load()}, args...)
 	if out, err := exec.Command(c.bin, args...).CombinedOutput(); err != nil {
 		c.t.Fatalf("weft %v: %v\n%s", args, err, out)
 	}
@@ -269,7 +274,7 @@ func (c *cluster) move(groups, faults int, most time.Duration) {
 	var started struct {
 		Job string `json:"job"`
 	}
-	eventually(c.t, "rebalance", func(ctx context.Context) string {
+	c.eventually("rebalance", func(ctx context.Context) string {
 		var top struct {
 			Map struct {
 				Placed int `json:"placed"`
@@ -303,7 +308,7 @@ func (c *cluster) move(groups, faults int, most time.Duration) {
 		}
 		c.suffer(most/4+time.Duration(c.rng.Int64N(int64(most))), c.drawSome()...)
 	}
-	eventually(c.t, "the move to "+strconv.Itoa(groups)+" groups", state)
+	c.eventually("the move to "+strconv.Itoa(groups)+" groups", state)
 	c.t.Logf("moved to %d groups in %v", groups, time.Since(began).Round(time.Millisecond))
 }
 
