@@ -386,23 +386,21 @@ func (c *conn) read() error {
 
 var errSilent = errors.New("the node does not answer pings")
 
-// silent is for a time in which nothing was to be read, or only something before its end: it asks a peer that said nothing whether it is there.
+// silent is for a time that is over: every Ping the peer is asked whether it is there, and has to say something within Pong. It is asked also where
+// something was heard before, since it may be gone after that: nobody is to wait longer than for both.
 func (c *conn) silent() error {
-	wait := c.node.o.Ping
+	wait := max(c.node.o.Ping-c.node.o.Pong, c.node.o.Pong)
 	switch {
-	case c.heard:
-		c.pinged = false
-	case c.pinged:
-		return errSilent
-	default:
-		c.pinged = true
+	case !c.pinged:
 		wait = c.node.o.Pong
 		c.mu.Lock()
 		c.control(h2.Ping, 0, 0, make([]byte, 8))
 		c.mu.Unlock()
 		c.flush()
+	case !c.heard:
+		return errSilent
 	}
-	c.heard = false
+	c.pinged, c.heard = !c.pinged, false
 	return c.nc.SetReadDeadline(time.Now().Add(wait))
 }
 

@@ -267,6 +267,39 @@ func TestHalfOpenPeers(t *testing.T) {
 	}
 }
 
+// TestPeersThatTalkAreAskedToo whether they are there: one that talks up to a moment may be gone behind it.
+func TestPeersThatTalkAreAskedToo(t *testing.T) {
+	n := newNode(t, serve(t, func(p *peer) {
+		p.hello()
+		id, _ := p.call()
+		asked := make(chan struct{})
+		var talk sync.WaitGroup
+		talk.Go(func() {
+			every := time.NewTicker(time.Millisecond)
+			defer every.Stop()
+			for {
+				select {
+				case <-every.C:
+					p.frame(h2.Window, 0, 0, []byte{0, 0, 0, 1})
+				case <-asked:
+					return
+				}
+			}
+		})
+		_, _, b, ok := p.next(h2.Ping)
+		close(asked)
+		talk.Wait()
+		if ok {
+			p.frame(h2.Ping, h2.Ack, 0, b)
+			p.answer(id, "asked")
+		}
+		io.Copy(io.Discard, p)
+	}), Options{Ping: 20 * time.Millisecond, Pong: time.Minute})
+	if got, err := do(t, n, time.Minute); got != "asked" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // TestPeersThatDoNotRead keep nobody whose time is over.
 func TestPeersThatDoNotRead(t *testing.T) {
 	release := make(chan struct{})
