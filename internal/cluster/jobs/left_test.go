@@ -2,6 +2,9 @@ package jobs
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -226,5 +229,75 @@ func TestOnlyWhatWasListenedToIsSilence(t *testing.T) {
 	hear(missedListen)
 	if ws.keeps("a:1") {
 		t.Error("it is heeded after five minutes")
+	}
+}
+
+// TestWhoIsGoneForGoodTakesNothingAlong draws writes that one member misses, and coordinators that are gone with what they kept, told or not: whatever
+// was acknowledged by the others of the group stays, and comes to that member, though nobody knows any more that it missed it.
+func TestWhoIsGoneForGoodTakesNothingAlong(t *testing.T) {
+	rounds := 30
+	if raced {
+		rounds = 6
+	}
+	for seed := range rounds {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(uint64(seed), 78))
+			size := 2 + rng.IntN(2)
+			f, byID := pair(t, size, 12)
+			ks := make([]*keeper, 2+rng.IntN(2))
+			for i := range ks {
+				ks[i] = f.keeper(Options{RepairEvery: time.Minute})
+			}
+			defer func() {
+				for _, k := range ks {
+					k.shut(t)
+				}
+			}()
+			ids := slices.Sorted(maps.Keys(byID))
+			holds := func(when string) {
+				t.Helper()
+				for id, d := range byID {
+					if !slices.ContainsFunc(f.all(), func(m *model) bool { return m.docs("default")[id] == d }) {
+						t.Fatalf("seed %d, %s: nobody has %s any more", seed, when, d)
+					}
+				}
+			}
+			for turn := range 3 {
+				weak := f.all()[rng.IntN(size)]
+				others := slices.DeleteFunc(f.all(), func(m *model) bool { return m == weak })
+				for step := range 12 {
+					away := rng.IntN(2) == 0
+					weak.setDown(away)
+					<-time.After(missedWait)
+					for range rng.IntN(4) {
+						id := ids[rng.IntN(len(ids))]
+						byID[id] = doc(id, 1000*turn+step+1)
+						in := f.all()
+						if away {
+							in = others
+						}
+						f.writes(ks[rng.IntN(len(ks))], byID[id], in...)
+					}
+					<-time.After(missedListen + missedWait)
+					if i := rng.IntN(4 * len(ks)); i < len(ks) && step < 11 {
+						ks[i].kill()
+						ks[i].shut(t)
+						ks[i] = f.keeper(Options{RepairEvery: time.Minute})
+					}
+					holds(fmt.Sprint("step ", step))
+					if rng.IntN(3) == 0 {
+						<-time.After(time.Duration(rng.IntN(400)) * time.Second)
+						holds(fmt.Sprint("behind step ", step))
+					}
+				}
+				weak.setDown(false)
+				<-time.After(missedFor + 2*time.Minute)
+				f.same("default", byID)
+				f.nothingWaits(ks...)
+			}
+			if t.Failed() {
+				t.Logf("seed %d", seed)
+			}
+		})
 	}
 }
