@@ -2,7 +2,7 @@
 GO ?= go
 TEST_TIMEOUT ?= 20m
 
-.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-check quality tail crash faults clock hostile summa-client kube check clean
+.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-shards bench-check quality tail crash faults clock hostile summa-client kube check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ bench-cluster: ## a broker over three shards beside one node, real processes in 
 
 bench-cluster-large: ## ten million small documents over eight shards: memory, load, latencies (about four minutes, 3 GB of disk)
 	cd bench && $(GO) run ./cluster -large
+
+bench-shards: ## a Summa broker over eight shards beside one shard, and ranking over all of them (about three minutes)
+	cd bench && $(GO) run ./shards
 
 quality: ## nDCG@10 and MAP on Cranfield; recall@10 of graphs on real vectors
 	$(GO) test -count=1 -v -run TestRankingQuality ./internal/shard
