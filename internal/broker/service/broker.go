@@ -97,6 +97,9 @@ func New(cfg Config) (*Broker, error) {
 	return b, nil
 }
 
+// tcpKeepAlive is the silence after which TCP asks a client whether it is there ("Transport").
+const tcpKeepAlive = time.Minute
+
 // metricsReply and metricsIdle bound who reads metrics.
 const (
 	metricsReply = time.Minute
@@ -105,7 +108,9 @@ const (
 
 // Start binds the addresses and serves, and begins to learn the fleet. ctx bounds the start only.
 func (b *Broker) Start(ctx context.Context) error {
-	bindings := []front.Binding{b.relay.Binding(b.cfg.Addr)}
+	clients := b.relay.Binding(b.cfg.Addr)
+	clients.KeepAlive = tcpKeepAlive
+	bindings := []front.Binding{clients}
 	if b.cfg.MetricsAddr != "" {
 		bindings = append(bindings, front.MetricsPort(b.cfg.MetricsAddr, b.cfg.Metrics.Handler(), metricsReply, metricsIdle, b.cfg.Log))
 	}
