@@ -96,6 +96,7 @@ type Request struct {
 	Query  query.Node
 	Limit  int // hits returned at most
 	Offset int // hits left out before the first returned one
+	Window int // bound of Offset + Limit of callers who have another than MaxWindow; 0: MaxWindow
 
 	Total      TotalMode
 	TotalFloor uint64

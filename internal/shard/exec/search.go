@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ import (
 // second a caller that left stops costing CPU in about a millisecond.
 const checkEvery = 1 << 15
 
-// MaxWindow bounds Offset+Limit of one request.
+// MaxWindow bounds Offset+Limit of one request that does not say otherwise.
 const MaxWindow = 50_000
 
 // searcher is the state of one search. It is pooled: nothing in it outlives the call.
@@ -130,6 +131,9 @@ func (s *searcher) release() {
 	}
 	if cap(s.sums) > 1<<20 {
 		s.sums = nil
+	}
+	if cap(s.top.heap) > 2*MaxWindow {
+		s.top.heap, s.top.spare = nil, nil
 	}
 	s.arena, s.terms, s.postArena, s.params = s.arena[:0], s.terms[:0], s.postArena[:0], s.params[:0]
 	s.prefixes, s.capped, s.notes, s.defaultFields, s.termIndex = nil, nil, nil, nil, nil
@@ -248,8 +252,8 @@ func (s *searcher) termCursor(l Leaf, li int, n *node) *cursor {
 // It fails with a *QueryError when the query does not fit the schema, with the context's cause when that ended first (unless
 // partial answers are allowed and its deadline passed), and with the leaf's error on damage.
 func Search(ctx context.Context, leaves []Leaf, sch *schema.Schema, an Analyzers, req Request) (*Result, error) {
-	if req.Limit < 0 || req.Offset < 0 || req.Limit+req.Offset > MaxWindow {
-		return nil, fmt.Errorf("search: offset %d + limit %d outside 0..%d", req.Offset, req.Limit, MaxWindow)
+	if most := cmp.Or(req.Window, MaxWindow); req.Limit < 0 || req.Offset < 0 || req.Limit+req.Offset > most {
+		return nil, fmt.Errorf("search: offset %d + limit %d outside 0..%d", req.Offset, req.Limit, most)
 	}
 	s := newSearcher(ctx, leaves, sch, an, &req)
 	defer s.release()
@@ -407,7 +411,7 @@ func (r *Result) or(err error) (*Result, error) {
 }
 
 // look looks at the context where an answer is made of what was found. A passed deadline does not end that where what was reached is an
-// answer; there are no more than MaxWindow hits to make it of.
+// answer; there are no more hits to make it of than the window has.
 func (s *searcher) look() error {
 	runtime.Gosched()
 	err := s.ended()

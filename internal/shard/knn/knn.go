@@ -29,7 +29,7 @@ import (
 
 // Limits of one search.
 const (
-	MaxK  = 10_000 // Request.K
+	MaxK  = 10_000 // Request.K where Request.Most does not say otherwise
 	MaxEf = 20_000 // Request.Ef
 )
 
@@ -42,7 +42,8 @@ type Request struct {
 	Indices []uint32  // sparse_vector, with Weights
 	Weights []float32
 
-	K        int            // neighbours wanted, 0 to MaxK
+	K        int            // neighbours wanted, 0 to MaxK, or to Most
+	Most     int            // bound of K of callers who have another than MaxK; 0: MaxK
 	Exact    bool           // compare with every matching vector
 	Ef       int            // candidates of a graph walk, up to MaxEf; 0 = chosen from K
 	Combiner score.Combiner // makes one score of those of a document's vectors
@@ -112,8 +113,8 @@ type prepared struct {
 }
 
 func prepare(sch *schema.Schema, req *Request) (*prepared, error) {
-	if req.K < 0 || req.K > MaxK {
-		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: fmt.Sprintf("the number of neighbours is from 0 to %d", MaxK), Limit: MaxK}
+	if most := cmp.Or(req.Most, MaxK); req.K < 0 || req.K > most {
+		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: fmt.Sprintf("the number of neighbours is from 0 to %d", most), Limit: int64(most)}
 	}
 	if req.Ef < 0 || req.Ef > MaxEf {
 		return nil, &exec.QueryError{Code: CodeVector, Field: req.Field, Reason: fmt.Sprintf("ef is from 0 to %d", MaxEf), Limit: MaxEf}

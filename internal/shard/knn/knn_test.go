@@ -643,6 +643,14 @@ func TestBadVectorsAreRefusedWithTheFieldAndTheReason(t *testing.T) {
 			t.Errorf("%s: error is %v", name, err)
 		}
 	}
+	for k, most := range map[int]int{knn.MaxK: 0, knn.MaxK + 1: knn.MaxK + 1, 3: 3} {
+		for over := range 2 {
+			_, err := knn.Search(ctx, nil, sch, analyzers(sch), knn.Request{Field: "unit", Dense: ok, K: k + over, Most: most})
+			if bad, refused := errors.AsType[*exec.QueryError](err); refused != (over > 0) || refused && bad.Limit != int64(k) || !refused && err != nil {
+				t.Errorf("%d neighbours, of at most %d: %v", k+over, most, err)
+			}
+		}
+	}
 	for _, req := range []knn.RecallRequest{
 		{Field: "unit", K: 0, Samples: 1},
 		{Field: "unit", K: 1, Samples: knn.MaxSamples + 1},

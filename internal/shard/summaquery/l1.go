@@ -426,25 +426,36 @@ func (f *fusion) scoresOf(p *part, cands []candidate, want []int) (map[place]flo
 		}
 		return out, nil
 	}
+	if err := f.r.checkReach(p, 0); err != nil {
+		return nil, err
+	}
+	for some := range slices.Chunk(want, exec.MaxWindow) {
+		if err := f.scoreSome(p, cands, some, out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// scoreSome scores no more candidates than a search returns.
+func (f *fusion) scoreSome(p *part, cands []candidate, want []int, out map[place]float32) error {
 	only := make(exec.Given, len(f.r.ix.Leaves))
 	for _, n := range want { // candidates stand by place
 		c := &cands[n]
 		only[c.leaf].Docs, only[c.leaf].Scores = append(only[c.leaf].Docs, c.doc), append(only[c.leaf].Scores, 1)
 	}
-	if err := f.r.checkReach(p, 0); err != nil {
-		return nil, err
-	}
-	given := []exec.Given{only}
+	given := lists{r: f.r, given: []exec.Given{only}}
+	defer given.free()
 	node, err := f.r.node(p, &given, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	res, err := exec.Search(f.r.ctx, f.r.ix.Leaves, f.r.ix.Schema, f.r.ix.Analyzers, exec.Request{
 		Query: &query.Bool{Must: []query.Node{node}, Filter: []query.Node{&query.Given{List: 0}}},
-		Limit: min(len(want), exec.MaxWindow), Stats: f.r.plain, Given: given, ByPlace: true, NoKeys: true, Total: exec.TotalNone,
+		Limit: len(want), Stats: f.r.plain, Given: given.given, ByPlace: true, NoKeys: true, Total: exec.TotalNone,
 	})
 	if err != nil {
-		return nil, queryFault(err)
+		return queryFault(err)
 	}
 	hits := make([]hit, len(res.Hits))
 	for i, h := range res.Hits {
@@ -452,13 +463,13 @@ func (f *fusion) scoresOf(p *part, cands []candidate, want []int) (map[place]flo
 	}
 	if p.near != nil {
 		if hits, err = f.r.addNear(p, hits); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, h := range hits {
 		out[place{int32(h.leaf), h.doc}] = h.score
 	}
-	return out, nil
+	return nil
 }
 
 // rank scores the candidates by the formula and orders them.

@@ -209,20 +209,26 @@ func (x *rows) finds(p *part, leaf int, doc uint32) (bool, error) {
 	}
 	sets, ok := x.found[p]
 	if !ok {
-		var given []exec.Given
 		rest := *x.r // it goes on for a while when no more documents are scored
 		rest.ctx = x.r.rest
+		given := lists{r: x.r}
+		defer given.free()
 		n, err := rest.node(p, &given, x.k)
 		if err != nil {
 			return false, err
 		}
-		m, err := exec.Match(x.r.rest, x.r.ix.Leaves, x.r.ix.Schema, x.r.ix.Analyzers, n, nil, exec.MatchOptions{Given: given, Stats: x.r.plain})
+		m, err := exec.Match(x.r.rest, x.r.ix.Leaves, x.r.ix.Schema, x.r.ix.Analyzers, n, nil, exec.MatchOptions{Given: given.given, Stats: x.r.plain})
 		if err != nil {
 			return false, queryFault(err)
 		}
 		sets = make([]bitset.Set, len(m.Leaves))
 		for i := range m.Leaves {
-			sets[i] = m.Leaves[i].Set
+			if sets[i] = m.Leaves[i].Set; sets[i] == nil {
+				continue
+			}
+			if err := x.r.hold(int(x.r.ix.Leaves[i].NumDocs()) / 8); err != nil {
+				return false, err
+			}
 		}
 		x.found[p] = sets
 	}

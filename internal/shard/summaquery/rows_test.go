@@ -108,20 +108,25 @@ func TestRowsAreMadeForThePageOnly(t *testing.T) {
 
 // TestWhatASearchHoldsIsBounded asks for more candidates and scores of values than there is room for.
 func TestWhatASearchHoldsIsBounded(t *testing.T) {
-	ix := small(t, `field f: text<simple> [indexed<token_position>] field c: text<simple> [indexed<chunked>]`,
-		slices.Repeat([]string{textDoc("f", strings.Repeat("a ", 100)) + strings.Repeat(textDoc("c", "b"), 50)}, 200)...)
+	ix := small(t, `field f: text<simple> [indexed<token_position>] field c: text<simple> [indexed<chunked>] field n: i64 [fast] field v: dense_vector<2> [indexed<flat>]`,
+		slices.Repeat([]string{textDoc("f", strings.Repeat("a ", 100)) + strings.Repeat(textDoc("c", "b"), 50) + strings.Repeat(`fields {name: "n" value {i64: 7}} `, 2) +
+			`fields {name: "v" value {dense_vector {values: [1, 0]}}}`}, 200)...)
 	branches := `queries {name: "f" scope: SCORE_SCOPE_DOCUMENT query {term {field: "f" term: "a"}}} queries {name: "c" scope: SCORE_SCOPE_CHUNK query {term {field: "c" term: "b"}}}`
 	for name, c := range map[string]struct {
 		text  string
 		least int // bytes
 	}{
-		"rows":     {`limit: 200 query {term {field: "f" term: "a"}}`, 200 * 100 * 8},
-		"passages": {`limit: 200 query {term {field: "c" term: "b"}}`, 200 * 50 * 8},
-		"fusion":   {`limit: 200 query {fusion {` + branches + `}}`, 200 * 150 * 100},
-		"votes":    {`limit: 200 query {fusion {` + branches + `}} include_rrf_scores: true`, 200 * 150 * 200},
-		"formula":  {`limit: 200 query {fusion {` + branches + `}} l1 {formula: "f + c"}`, 200 * 50 * 40},
-		"rrf":      {`limit: 200 query {fusion {` + branches + `}} l1 {formula: "rrf"}`, 200 * 50 * 80},
-		"export":   {`limit: 200 query {fusion {` + branches + `}} score_export {all_passages: true}`, 200 * 50 * 40},
+		"rows":              {`limit: 200 query {term {field: "f" term: "a"}}`, 200 * 100 * 8},
+		"passages":          {`limit: 200 query {term {field: "c" term: "b"}}`, 200 * 50 * 8},
+		"fusion":            {`limit: 200 query {fusion {` + branches + `}}`, 200 * 150 * 100},
+		"votes":             {`limit: 200 query {fusion {` + branches + `}} include_rrf_scores: true`, 200 * 150 * 200},
+		"formula":           {`limit: 200 query {fusion {` + branches + `}} l1 {formula: "f + c"}`, 200 * 50 * 40},
+		"rrf":               {`limit: 200 query {fusion {` + branches + `}} l1 {formula: "rrf"}`, 200 * 50 * 80},
+		"lists of passages": {`limit: 1 query {boolean {must {match {field: "c" text: "b z"}} should {term {field: "f" term: "a"}}}}`, 200 * 8},
+		"lists of filters":  {`limit: 1 query {boolean {must {range {field: "n" min_i64: 7}} should {dense_vector {field: "v" vector: [1, 0]}}}}`, 200 * 8},
+		"lists of vectors":  {`limit: 100 query {boolean {must {dense_vector {field: "v" vector: [1, 0]}} should {term {field: "f" term: "z"}}}}`, 100*8 + 100*8},
+		"found":             {`limit: 1 query {boolean {must {boolean {should {term {field: "f" term: "a"}} should {term {field: "f" term: "z"}}}} should {term {field: "f" term: "z"}}}}`, 100*8 + 200/8},
+		"export":            {`limit: 200 query {fusion {` + branches + `}} score_export {all_passages: true}`, 200 * 50 * 40},
 	} {
 		held, most := 0, 0
 		ix.Hold = func(n int) error {

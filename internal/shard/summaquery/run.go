@@ -470,7 +470,8 @@ func (r *runner) accept(filters, not []*part) ([]bitset.Set, error) {
 	if len(filters)+len(not) == 0 {
 		return nil, nil
 	}
-	var given []exec.Given
+	given := lists{r: r}
+	defer given.free()
 	q := &query.Bool{}
 	for _, list := range []struct {
 		in  []*part
@@ -484,7 +485,7 @@ func (r *runner) accept(filters, not []*part) ([]bitset.Set, error) {
 			*list.out = append(*list.out, n)
 		}
 	}
-	m, err := exec.Match(r.ctx, r.ix.Leaves, r.ix.Schema, r.ix.Analyzers, q, nil, exec.MatchOptions{Given: given, Stats: r.plain})
+	m, err := exec.Match(r.ctx, r.ix.Leaves, r.ix.Schema, r.ix.Analyzers, q, nil, exec.MatchOptions{Given: given.given, Stats: r.plain})
 	if err != nil {
 		return nil, queryFault(err)
 	}
@@ -497,13 +498,16 @@ func (r *runner) accept(filters, not []*part) ([]bitset.Set, error) {
 	return out, nil
 }
 
+// mostNearest is how many documents a vector finds where no number is wanted of it.
+const mostNearest = exec.MaxWindow
+
 // nearest finds the k documents nearest to a vector, with the scores of all their values.
 func (r *runner) nearest(p *part, k int) ([]hit, error) {
 	if p.pointsNowhere() {
 		return r.first(p, k), nil
 	}
 	req := p.vector
-	req.K = min(k, knn.MaxK)
+	req.K, req.Most = k, k
 	res, err := knn.Search(r.ctx, r.byPlace(), r.ix.Schema, r.ix.Analyzers, req)
 	if err != nil {
 		return nil, queryFault(err)
@@ -550,7 +554,7 @@ type listKey struct {
 
 // nearestList is nearest as package exec takes it; k 0 is as many as may be. Within one search it is found once.
 func (r *runner) nearestList(p *part, k int) (exec.Given, error) {
-	k = cmp.Or(k, knn.MaxK)
+	k = cmp.Or(k, mostNearest)
 	g, ok := r.lists[listKey{p, k}]
 	if ok {
 		return g, nil
@@ -562,6 +566,9 @@ func (r *runner) nearestList(p *part, k int) (exec.Given, error) {
 		return nil, err
 	}
 	if err := finiteHits(hits); err != nil {
+		return nil, err
+	}
+	if err := r.hold(listBytes * len(hits)); err != nil {
 		return nil, err
 	}
 	g = listOf(hits, len(r.ix.Leaves))
@@ -628,7 +635,8 @@ func (r *runner) search(p *part, filters []*part, k int) ([]hit, uint64, error) 
 	if err := r.checkReach(p, k); err != nil {
 		return nil, 0, err
 	}
-	var given []exec.Given
+	given := lists{r: r}
+	defer given.free()
 	n, err := r.node(p, &given, k)
 	if err != nil {
 		return nil, 0, err
@@ -649,7 +657,7 @@ func (r *runner) search(p *part, filters []*part, k int) ([]hit, uint64, error) 
 		want = nearWanted(k)
 	}
 	res, err := exec.Search(r.ctx, r.ix.Leaves, r.ix.Schema, r.ix.Analyzers, exec.Request{
-		Query: n, Limit: min(want, exec.MaxWindow), Stats: r.plain, Given: given, ByPlace: true, NoKeys: true, AllowPartial: r.budget,
+		Query: n, Limit: want, Window: want, Stats: r.plain, Given: given.given, ByPlace: true, NoKeys: true, AllowPartial: r.budget,
 	})
 	if err != nil {
 		return nil, 0, queryFault(err)
@@ -691,7 +699,7 @@ func isPrefix(n query.Node) bool {
 }
 
 // node makes what package exec runs of a part; k is how many documents a vector within it nominates, 0: as many as may be.
-func (r *runner) node(p *part, given *[]exec.Given, k int) (query.Node, error) {
+func (r *runner) node(p *part, given *lists, k int) (query.Node, error) {
 	switch p.kind {
 	case kindNothing, kindStops:
 		return &query.Bool{}, nil
@@ -707,12 +715,11 @@ func (r *runner) node(p *part, given *[]exec.Given, k int) (query.Node, error) {
 			if !several {
 				return p.node, nil
 			}
-			g, err := r.firstValues(p.field, f, rg)
+			l, err := r.firstValues(p.field, f, rg)
 			if err != nil {
 				return nil, err
 			}
-			*given = append(*given, g)
-			return &query.Given{List: len(*given) - 1}, nil
+			return given.put(l.given, l.held), nil
 		}
 		if isPrefix(p.node) { // it scores 1 here, not by its words
 			return &query.Bool{Must: []query.Node{&query.All{}}, Filter: []query.Node{p.node}}, nil
@@ -725,19 +732,17 @@ func (r *runner) node(p *part, given *[]exec.Given, k int) (query.Node, error) {
 		}
 		return w, nil
 	case kindPassages:
-		g, err := r.everyPassage(p)
+		l, err := r.everyPassage(p)
 		if err != nil {
 			return nil, err
 		}
-		*given = append(*given, g)
-		return &query.Given{List: len(*given) - 1}, nil
+		return given.put(l.given, l.held), nil
 	case kindVector:
 		g, err := r.nearestList(p, k)
 		if err != nil {
 			return nil, err
 		}
-		*given = append(*given, g)
-		return &query.Given{List: len(*given) - 1}, nil
+		return given.put(g, 0), nil // it is kept
 	case kindBoost:
 		n, err := r.node(p.of, given, k)
 		return &query.Boost{Query: n, Factor: p.factor}, err
@@ -815,48 +820,6 @@ func (r *runner) someShould(p *part) []*part {
 	return out
 }
 
-// everyPassage lists the documents that match over passages, each with its score: that of its best passage.
-func (r *runner) everyPassage(p *part) (exec.Given, error) {
-	parts := []*part{p}
-	if !p.phrase && len(p.terms) > 1 {
-		// Within a larger query each word scores by its own best passage.
-		parts = nil
-		for _, t := range r.keptTerms(p) {
-			parts = append(parts, &part{kind: kindPassages, field: p.field, terms: []token{t}})
-		}
-	}
-	g := make(exec.Given, len(r.ix.Leaves))
-	for li, l := range r.ix.Leaves {
-		sums := map[uint32]float32{}
-		for _, one := range parts {
-			m := r.scorer(one).On(r.ctx, l)
-			if m == nil {
-				continue
-			}
-			for doc, ok := m.Seek(0); ok; doc, ok = m.Seek(doc + 1) {
-				if len(parts) > 1 {
-					sums[doc] += m.Best()
-					continue
-				}
-				g[li].Docs, g[li].Scores = append(g[li].Docs, doc), append(g[li].Scores, m.Best())
-			}
-			if err := m.Err(); err != nil {
-				return nil, err
-			}
-		}
-		if len(parts) > 1 {
-			for doc := range sums {
-				g[li].Docs = append(g[li].Docs, doc)
-			}
-			slices.Sort(g[li].Docs)
-			for _, doc := range g[li].Docs {
-				g[li].Scores = append(g[li].Scores, sums[doc])
-			}
-		}
-	}
-	return g, nil
-}
-
 // keptTerms are the words of a match that score.
 func (r *runner) keptTerms(p *part) []token {
 	if p.maxTerms == 0 || len(p.terms) <= p.maxTerms {
@@ -906,17 +869,20 @@ func (r *runner) severalValues(field int) (bool, error) {
 }
 
 // firstValues lists the documents whose first value lies in a range, with score 1.
-func (r *runner) firstValues(field int, f *schema.Field, rg *query.Range) (exec.Given, error) {
+func (r *runner) firstValues(field int, f *schema.Field, rg *query.Range) (*list, error) {
 	// Which documents have any value there is what package exec finds; the first value decides.
 	m, err := exec.Match(r.ctx, r.ix.Leaves, r.ix.Schema, r.ix.Analyzers, rg, nil, exec.MatchOptions{})
 	if err != nil {
 		return nil, queryFault(err)
 	}
+	out := r.newList()
 	lo, hi, some, err := exec.NumBounds(f, rg)
-	if err != nil || !some {
+	if err != nil {
 		return nil, queryFault(err)
 	}
-	g := make(exec.Given, len(r.ix.Leaves))
+	if !some {
+		return out, nil
+	}
 	var vals []uint64
 	for li, l := range r.ix.Leaves {
 		col := l.NumColumn(field)
@@ -933,9 +899,11 @@ func (r *runner) firstValues(field int, f *schema.Field, rg *query.Range) (exec.
 				continue
 			}
 			if vals = col.Values(doc, vals[:0]); len(vals) > 0 && vals[0] >= lo && vals[0] <= hi {
-				g[li].Docs, g[li].Scores = append(g[li].Docs, doc), append(g[li].Scores, 1)
+				if err := out.add(li, doc, 1); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
-	return g, nil
+	return out, nil
 }
