@@ -16,7 +16,6 @@ import (
 	"github.com/weft-search/weft/internal/query"
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/score"
-	"github.com/weft-search/weft/internal/segment"
 	"github.com/weft-search/weft/internal/shard/knn"
 	"github.com/weft-search/weft/internal/shard/passage"
 	"github.com/weft-search/weft/internal/summa"
@@ -293,7 +292,6 @@ func (c *compiler) phrase(q *summapb.PhraseQuery) (*part, error) {
 	p := &part{kind: kindText, field: id, phrase: true, slop: q.GetSlop()}
 	if f.Chunked {
 		p.kind = kindPassages
-		p.slop = min(p.slop, segment.ChunkStride/2)
 	} else {
 		p.node = &query.Phrase{Field: f.Name, Text: q.GetText(), Slop: q.GetSlop()}
 	}

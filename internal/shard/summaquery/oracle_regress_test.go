@@ -240,3 +240,15 @@ func TestScoresThatAreFilledIn(t *testing.T) {
 		t.Errorf("values of a sparse field score %q, want %q", strings.Join(got, ", "), want)
 	}
 }
+
+// A slop reaches as far as it says within a passage, and into no other.
+func TestSlopOfALongPassage(t *testing.T) {
+	far := strings.Repeat("x ", 40_000)
+	ix := small(t, `field c: text<simple> [indexed<chunked, token_position>]`,
+		textDoc("c", "a "+far+"b")+textDoc("c", "c"), textDoc("c", "a "+far)+textDoc("c", "b"))
+	for slop, want := range map[uint32]string{100: "", 39_999: "", 40_000: "0:0", 1 << 20: "0:0", 1<<32 - 1: "0:0"} {
+		if got, _ := ask(t, ix, fmt.Sprintf(`limit: 5 query {phrase {field: "c" text: "a b" slop: %d}}`, slop)); got != want {
+			t.Errorf("slop %d: %q, want %q", slop, got, want)
+		}
+	}
+}
