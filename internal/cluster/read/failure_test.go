@@ -1017,3 +1017,32 @@ func TestWhoSaysThatThereIsNoIndexIsAskedWhoItIs(t *testing.T) {
 		}
 	}
 }
+
+// A member whose disk was replaced a moment ago may have been given some documents since. What it streams is not taken for all that there is: it is asked
+// who it is before, and another one gives everything from the beginning.
+func TestNothingIsStreamedFromWhoHasLostItsDisk(t *testing.T) {
+	for _, size := range []int{1, 2} {
+		c := newCluster(t, numbered(60), 3, size)
+		var lost atomic.Bool
+		r := c.reader(Options{Order: replica.Preferred, Vouch: func(_ context.Context, m *members.Member, _ string, instance uint64) error {
+			if m.Addr == c.groups[1][0].addr && instance == 0 && lost.Load() {
+				return &leaf.TransportError{Address: m.Addr, Call: "Placed", Cause: errors.New("it is another one")}
+			}
+			return nil
+		}})
+		for _, name := range []string{"IDs", "Export"} {
+			for _, is := range []bool{false, true} {
+				lost.Store(is)
+				m, err := calls[name](t.Context(), r)
+				switch {
+				case is && size == 1:
+					if !hasCode(err, api.GroupUnavailable) {
+						t.Errorf("%s of a shard that has lost its disk: %+v, %v", name, m, err)
+					}
+				case err != nil || m.Below.Shards.Failed > 0:
+					t.Errorf("%d members, lost: %t, %s: %+v, %v", size, is, name, m, err)
+				}
+			}
+		}
+	}
+}

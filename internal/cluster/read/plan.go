@@ -210,6 +210,12 @@ type memberLeaf struct {
 
 // Call implements serve.Leaf.
 func (l memberLeaf) Call(ctx context.Context, t task) (reply, error) {
+	if _, streams := t.(streamTask); streams && l.vouch != nil {
+		// What a stream gives is taken before its end tells which index it came from, and what it did not give is not missed.
+		if err := l.vouch(ctx, l.m, "", 0); err != nil {
+			return reply{}, err
+		}
+	}
 	v, err := t.run(ctx, l.m.Leaf)
 	if stalled, ok := errors.AsType[*StalledError](err); ok {
 		err = &leaf.TransportError{Address: l.m.Addr, Call: classNames[t.class()], Cause: stalled}

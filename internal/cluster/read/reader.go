@@ -46,8 +46,8 @@ type Options struct {
 	// replica.Out is not asked, and counts as failed.
 	Standing func(addr string) replica.Standing
 	// Vouch, if not nil, is asked whether an answer of a member can be taken that speaks of an instance of an index. Its error sends the call
-	// to another member. It is not asked of members that are coordinators. Of a member that says it does not have an index the instance is 0,
-	// and it is asked each time.
+	// to another member. It is not asked of answers of members that are coordinators. Before a stream, and of a member that says it does not have an
+	// index, the instance is 0, and it is asked each time.
 	Vouch func(ctx context.Context, m *members.Member, index string, instance uint64) error
 	// Policy decides on hedges and retries, for all calls together. Default: one whose burst is half the number of shards, at least
 	// that of package hedge, and with as many attempts as a group has members, as of the first state.
