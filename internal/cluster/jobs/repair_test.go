@@ -542,6 +542,42 @@ func TestPace(t *testing.T) {
 	})
 }
 
+// TestAMoveAndARepairKeepToTheirRate: documents that are copied count at each member, and so do those that are deleted where they stood.
+func TestAMoveAndARepairKeepToTheirRate(t *testing.T) {
+	const rate = 20
+	for _, repair := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f, byID := pairs(t, 600)
+			co := f.coordinator(Options{DocsPerSec: rate})
+			defer co.shut(t)
+			if repair {
+				f.at(addr(0, 1)).wipe()
+			}
+			began := time.Now()
+			var least int
+			if repair {
+				reply, err := co.Repair(t.Context())
+				if err != nil || !reply.OK {
+					t.Fatalf("%+v, %v", reply, err)
+				}
+				least = int(reply.Copied)
+			} else {
+				reply, err := co.Rebalance(t.Context(), 3, 2)
+				if err != nil || !reply.OK {
+					t.Fatalf("%+v, %v", reply, err)
+				}
+				least = 2 * int(reply.Moved) // at two members each
+			}
+			if took, most := time.Since(began), time.Duration(least)*time.Second/rate-paceBurst-time.Second; least < 100 || took < most {
+				t.Errorf("repair %t: %d copies took %v, less than %v", repair, least, took, most)
+			} else if took > 5*most {
+				t.Errorf("repair %t: %d copies took %v", repair, least, took)
+			}
+			f.same("default", byID)
+		})
+	}
+}
+
 // Repair while documents are written: nothing that was acknowledged is lost, and members are equal in the end.
 func TestRepairUnderWrites(t *testing.T) {
 	for seed := range 6 {
