@@ -443,7 +443,7 @@ func (l *load) again(ctx context.Context, r *rand.Rand, by, value string) {
 		if err := json.Unmarshal(a.body, &said); err != nil {
 			l.blame("a load that was sent again: %v: %v", err, a)
 		}
-		if kept && !said.Repeated {
+		if kept && !said.Repeated && !bytes.Contains(a.body, []byte("write_uncertain")) { // of what no member has confirmed nobody can tell
 			l.blame("a load that was sent again is not known any more: %v", a)
 		}
 		if o = unknown; said.Repeated || kept {
