@@ -302,6 +302,13 @@ func TestABrokerThatIsAskedToEndDrains(t *testing.T) {
 		running <- err
 	}()
 	c.full(t, "a1")
+	watch, err := healthpb.NewHealthClient(b.conn).Watch(context.WithoutCancel(t.Context()), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := watch.Recv(); err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("%v, %v", r, err)
+	}
 	w.hold(true) // what the broker says does not come
 	if err := b.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -313,6 +320,9 @@ func TestABrokerThatIsAskedToEndDrains(t *testing.T) {
 		}
 		return err != nil
 	})
+	if r, err := watch.Recv(); err != nil || r.Status != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("%v, %v", r, err)
+	}
 	late := make(chan error, 1)
 	go func() {
 		_, err := c.search.Search(context.WithoutCancel(t.Context()), all("a1"))

@@ -42,8 +42,8 @@ type kube struct {
 // pod is a node as Kubernetes tells of it.
 type pod struct {
 	name, ip, shard, role string
-	port                  int
-	ready                 bool
+	port                  int // 0: it is not annotated with one
+	ready, leaving        bool
 }
 
 type event struct {
@@ -55,11 +55,15 @@ func newKube(t *testing.T) *kube {
 	t.Helper()
 	k := &kube{version: 1, pods: map[string]*pod{}, news: make(chan struct{})}
 	k.Server = httptest.NewServer(http.HandlerFunc(k.serve))
-	t.Cleanup(func() {
-		k.CloseClientConnections()
-		k.Close()
-	})
+	t.Cleanup(k.end)
 	return k
+}
+
+// end takes the API server away. It may be called more than once.
+func (k *kube) end() {
+	k.Listener.Close() // or who is cut off is there again
+	k.CloseClientConnections()
+	k.Close()
 }
 
 func (k *kube) object(p *pod) map[string]any {
@@ -72,12 +76,15 @@ func (k *kube) object(p *pod) map[string]any {
 	if p.role != "" {
 		labels[names+"role"] = p.role
 	}
+	meta := map[string]any{"name": p.name, "namespace": "summa", "resourceVersion": strconv.Itoa(k.version), "labels": labels}
+	if p.port != 0 {
+		meta["annotations"] = map[string]string{names + "grpc-port": strconv.Itoa(p.port)}
+	}
+	if p.leaving {
+		meta["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+	}
 	return map[string]any{
-		"apiVersion": "v1", "kind": "Pod",
-		"metadata": map[string]any{
-			"name": p.name, "namespace": "summa", "resourceVersion": strconv.Itoa(k.version), "labels": labels,
-			"annotations": map[string]string{names + "grpc-port": strconv.Itoa(p.port)},
-		},
+		"apiVersion": "v1", "kind": "Pod", "metadata": meta,
 		"status": map[string]any{"podIP": p.ip, "conditions": []any{map[string]string{"type": "Ready", "status": readiness}}},
 	}
 }
