@@ -180,6 +180,11 @@ func BestCompressor(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
+	return Best(names)
+}
+
+// Best is what a reply is compressed with for who takes the named encodings: zstd, else gzip, else nothing.
+func Best(names []string) string {
 	for _, want := range []string{Zstd, Gzip} {
 		if slices.Contains(names, want) {
 			return want
