@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"math"
+	"math/bits"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -23,6 +24,7 @@ type hit struct {
 	segment []byte
 	doc     uint32
 	score   float32
+	cells   bool // there are scores of candidates
 }
 
 // results are what one reply says.
@@ -105,6 +107,11 @@ func (ix *Index) merge(outs []outcome, s *Shape, limit int, missing uint32) ([]b
 	}
 	if want != "" && (s.offset != 0 || limit < union) {
 		return nil, status.Errorf(codes.InvalidArgument, "feature export needs offset=0 and limit covering the complete cross-shard union (%d candidates)", union)
+	}
+	for i := range all {
+		if err := all[i].exports(s); err != nil {
+			return nil, err
+		}
 	}
 	sum.method = all[0].method
 	sum.hits = ranked(all, int(s.offset), limit)
@@ -217,9 +224,36 @@ func hitOf(b []byte) (h hit, err error) {
 			}
 		case f.is(2, protowire.Fixed32Type):
 			h.score = math.Float32frombits(f.fixed32())
+		case f.is(5, protowire.BytesType):
+			h.cells = true
 		}
 	}
 	return h, nil
+}
+
+// exports says whether a reply has what an export asks for: features of each hit, or a list of each branch. A node that has the method and not
+// these is of another version, and what it leaves out would look as if it were not there.
+func (r *results) exports(s *Shape) error {
+	switch {
+	case s.export:
+		for i := range r.hits {
+			if !r.hits[i].cells {
+				return status.Error(codes.FailedPrecondition, "shard omitted L1 candidate features")
+			}
+		}
+	case s.fusionCandidates && len(r.hits)+len(r.lists) > 0:
+		var got uint32 // a bit for each branch
+		for i := range r.lists {
+			if b := r.lists[i].branch; b >= s.branches || got>>b&1 == 1 {
+				return status.Error(codes.FailedPrecondition, "invalid exported branch identity")
+			}
+			got |= 1 << r.lists[i].branch
+		}
+		if bits.OnesCount32(got) < int(min(s.branches, maxLists)) {
+			return status.Error(codes.FailedPrecondition, "shard omitted a nomination branch")
+		}
+	}
+	return nil
 }
 
 // sharesAddress says whether two partitions have a document of one address (B3). A segment lies on one shard, so that few documents have to

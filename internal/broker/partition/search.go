@@ -23,6 +23,7 @@ type Shape struct {
 	stats, l1, export        bool
 	rrf, tracing, reranker   bool
 	fusion, fusionCandidates bool // the top-level query is a fusion, and its method FUSION_CANDIDATES
+	branches                 uint32
 }
 
 // ShapeOf reads an encoded SearchRequest.
@@ -67,7 +68,11 @@ func ShapeOf(req []byte) (*Shape, error) {
 		if err != nil {
 			return nil, err
 		}
-		if b = rest; f.is(fusionMethod, protowire.VarintType) {
+		b = rest
+		switch {
+		case f.is(fusionQueries, protowire.BytesType):
+			s.branches++
+		case f.is(fusionMethod, protowire.VarintType):
 			s.fusionCandidates = int32(f.uint()) == fusionCandidates
 		}
 	}

@@ -264,8 +264,11 @@ func TestExports(t *testing.T) {
 	with := func(method string, n int, segment string) []byte {
 		m := &summapb.SearchResponse{RankingMethod: method}
 		for i := range n {
-			m.Hits = append(m.Hits, &summapb.SearchHit{Address: &summapb.DocAddress{SegmentId: segment, DocId: uint32(i)}})
+			m.Hits = append(m.Hits, &summapb.SearchHit{
+				Address: &summapb.DocAddress{SegmentId: segment, DocId: uint32(i)}, CandidateScores: &summapb.CandidateScores{},
+			})
 		}
+		m.FusionCandidates = []*summapb.FusionCandidateList{{}}
 		return marshal(t, m)
 	}
 	const (
@@ -488,5 +491,49 @@ func TestListsOfBranchesAreMerged(t *testing.T) {
 	m := unmarshal[summapb.SearchResponse](t, got.Reply)
 	if !slices.EqualFunc(m.FusionCandidates, want, func(a, b *summapb.FusionCandidateList) bool { return proto.Equal(a, b) }) {
 		t.Errorf("lists %v, want %v", m.FusionCandidates, want)
+	}
+}
+
+// TestExportsThatAreIncompleteAreRefused: a node that has the method and leaves a part of the export out is of another version.
+func TestExportsThatAreIncompleteAreRefused(t *testing.T) {
+	branch := &summapb.WeightedQuery{Query: all()}
+	candidates := &summapb.SearchRequest{Limit: 9, Query: &summapb.Query{Query: &summapb.Query_Fusion{Fusion: &summapb.FusionQuery{
+		Method: summapb.FusionMethod_FUSION_CANDIDATES, Queries: []*summapb.WeightedQuery{branch, branch},
+	}}}}
+	rows := proto.CloneOf(candidates)
+	rows.ScoreExport = &summapb.ScoreExport{}
+	good := func(segment string) *summapb.SearchResponse {
+		return &summapb.SearchResponse{
+			Hits:             []*summapb.SearchHit{{Address: &summapb.DocAddress{SegmentId: segment}, CandidateScores: &summapb.CandidateScores{}}},
+			FusionCandidates: []*summapb.FusionCandidateList{{QueryIndex: 1}, {}},
+		}
+	}
+	for name, c := range map[string]struct {
+		req    *summapb.SearchRequest
+		change func(m *summapb.SearchResponse)
+		text   string
+	}{
+		"features":                {rows, func(*summapb.SearchResponse) {}, ""},
+		"features and no lists":   {rows, func(m *summapb.SearchResponse) { m.FusionCandidates = nil }, ""},
+		"no features":             {rows, func(m *summapb.SearchResponse) { m.Hits[0].CandidateScores = nil }, "shard omitted L1 candidate features"},
+		"lists":                   {candidates, func(m *summapb.SearchResponse) { m.Hits[0].CandidateScores = nil }, ""},
+		"nothing found, no lists": {candidates, func(m *summapb.SearchResponse) { m.Hits, m.FusionCandidates = nil, nil }, ""},
+		"no lists":                {candidates, func(m *summapb.SearchResponse) { m.FusionCandidates = nil }, "shard omitted a nomination branch"},
+		"one list":                {candidates, func(m *summapb.SearchResponse) { m.Hits, m.FusionCandidates = nil, m.FusionCandidates[1:] }, "shard omitted a nomination branch"},
+		"the same branch":         {candidates, func(m *summapb.SearchResponse) { m.FusionCandidates[0].QueryIndex = 0 }, "invalid exported branch identity"},
+		"no such branch":          {candidates, func(m *summapb.SearchResponse) { m.FusionCandidates[0].QueryIndex = 2 }, "invalid exported branch identity"},
+		"the largest branch":      {candidates, func(m *summapb.SearchResponse) { m.FusionCandidates[0].QueryIndex = math.MaxUint32 }, "invalid exported branch identity"},
+	} {
+		own, other := good("1"), good("2")
+		c.change(other)
+		for _, m := range []*summapb.SearchResponse{own, other} {
+			if m.RankingMethod = "fusion_candidates_v1"; c.req == rows {
+				m.RankingMethod = "feature_export_v2"
+			}
+		}
+		_, err := search(t, shards(2), partition.Reads{}, c.req, replies(marshal(t, own), marshal(t, other)))
+		if st := status.Convert(err); c.text == "" && err != nil || c.text != "" && (st.Code() != codes.FailedPrecondition || st.Message() != c.text) {
+			t.Errorf("%s: %v, want %q", name, err, c.text)
+		}
 	}
 }

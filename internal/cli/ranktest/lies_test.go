@@ -129,6 +129,23 @@ func TestNodesThatLieAboutHits(t *testing.T) {
 			text: atS1("all") + fmt.Sprintf("the reply has %d hits, more than the 10000 that a partition is asked for at most", 10_001+len(b.hits(call, 1))),
 		})
 	}
+	for _, c := range []struct {
+		name, call, text string
+		change           func(m *summapb.SearchResponse)
+	}{
+		{"no features", "export", "shard omitted L1 candidate features", func(m *summapb.SearchResponse) {
+			for _, h := range m.Hits {
+				h.CandidateScores = nil
+			}
+		}},
+		{"a hit without features", "export", "shard omitted L1 candidate features", func(m *summapb.SearchResponse) { m.Hits[0].CandidateScores = nil }},
+		{"no lists", "candidates", "shard omitted a nomination branch", func(m *summapb.SearchResponse) { m.FusionCandidates = nil }},
+		{"a list less", "candidates", "shard omitted a nomination branch", func(m *summapb.SearchResponse) { m.FusionCandidates = m.FusionCandidates[:1] }},
+		{"a branch twice", "candidates", "invalid exported branch identity", func(m *summapb.SearchResponse) { m.FusionCandidates[1].QueryIndex = 0 }},
+		{"a branch that is none", "candidates", "invalid exported branch identity", func(m *summapb.SearchResponse) { m.FusionCandidates[1].QueryIndex = 2 }},
+	} {
+		sieges = append(sieges, siege{name: c.name, call: c.call, lies: onlyS1(searched(c.change)), code: codes.FailedPrecondition, text: c.text})
+	}
 	b.endure(t, sieges)
 	before.settle(t, b)
 }
