@@ -124,6 +124,7 @@ type summaServer struct {
 	DataDir             string `short:"d" default:"./data" help:"Folder that holds the indexes."`
 	MetricsAddr         string `default:"0.0.0.0:9184" help:"Address to serve metrics on; off for none."`
 	MaxIndexingMemoryMB int64  `name:"max-indexing-memory-mb" default:"16384" help:"Memory in MiB for new documents of all indexes."`
+	MaxSegmentDocs      *int64 `placeholder:"N" help:"Documents of a segment that merging makes, at most; no bound if not given."`
 	WorkerThreads       *int   `placeholder:"N" help:"Threads of the program; as many as processors if not given."`
 	Doctor              bool   `help:"Check the indexes before they are opened, and say what is wrong."`
 
@@ -162,6 +163,8 @@ func (c *summaServer) serve(ctx context.Context, io *IO) error {
 	switch {
 	case c.MaxIndexingMemoryMB <= 0 || c.MaxIndexingMemoryMB > 1<<30:
 		return errors.New("--max-indexing-memory-mb must be greater than zero")
+	case c.MaxSegmentDocs != nil && *c.MaxSegmentDocs <= 0:
+		return errors.New("--max-segment-docs must be greater than zero")
 	case c.WorkerThreads != nil && *c.WorkerThreads <= 0:
 		return errors.New("--worker-threads must be greater than zero")
 	case c.IndexingThreads != nil && *c.IndexingThreads <= 0:
@@ -202,6 +205,9 @@ func (c *summaServer) serve(ctx context.Context, io *IO) error {
 	cfg.SummaAddr, cfg.MetricsAddr, cfg.Summa = c.Addr, metrics, c.limits()
 	cfg.SummaTokenizers = kong.ExpandPath(c.Tokenizers)
 	cfg.Engine.AllMemtableBytes = c.MaxIndexingMemoryMB * mib
+	if c.MaxSegmentDocs != nil {
+		cfg.Engine.MaxSegmentDocs = *c.MaxSegmentDocs
+	}
 	return f.serve(ctx, io, cfg, nil)
 }
 

@@ -32,7 +32,7 @@ func TestSummaServer(t *testing.T) {
 		defer in.Close()
 		done <- Run(ctx, []string{
 			"-a", "127.0.0.1:0", "--data-dir", t.TempDir(), "--metrics-addr", "127.0.0.1:0", "--reload-interval-ms", "500", "--indexing-threads", "2",
-			"--search-threads=2", "--optimizer-threads", "1", "--doctor", "--max-concurrent-searches", "2",
+			"--search-threads=2", "--optimizer-threads", "1", "--doctor", "--max-concurrent-searches", "2", "--max-segment-docs", "1000",
 		}, IO{Stdout: in, Stderr: t.Output(), Program: "summa-server"})
 	}()
 	at := map[string]string{}
@@ -110,6 +110,7 @@ func TestSummaServerRefusesAtStart(t *testing.T) {
 		want string
 	}{
 		{[]string{"--data-dir", foreign}, exitFailed, "Error: the data folder holds indexes of another program (more, notes, parts and 1 more), which weft cannot read"},
+		{[]string{"--max-segment-docs", "0"}, exitFailed, "Error: --max-segment-docs must be greater than zero"},
 		{[]string{"--worker-threads", "0"}, exitFailed, "Error: --worker-threads must be greater than zero"},
 		{[]string{"--indexing-threads", "0"}, exitFailed, "Error: --indexing-threads must be greater than zero"},
 		{[]string{"--search-threads", "0"}, exitFailed, "Error: --search-threads must be greater than zero"},

@@ -60,6 +60,8 @@ type Engine struct {
 	AllMemtableBytes int64
 	// MergeBytesPerSec limits what background merging writes, for each index. Negative = no limit.
 	MergeBytesPerSec int64
+	// MaxSegmentDocs bounds the documents of a segment that merging makes of several, also where a caller asks for it; 0: it does not.
+	MaxSegmentDocs int64
 	// FilterCacheBytes bounds the sets of documents that recurring filters find, kept for all indexes together. Negative = none are
 	// kept.
 	FilterCacheBytes int64
@@ -212,6 +214,7 @@ func (c Config) validate() error {
 		{"memtable bytes", c.Engine.MemtableBytes},
 		{"all memtable bytes", c.Engine.AllMemtableBytes},
 		{"open at once", int64(c.Engine.OpenAtOnce)},
+		{"segment documents", c.Engine.MaxSegmentDocs},
 	} {
 		if v.n < 0 {
 			errs = append(errs, fmt.Errorf("limit %s: %d is negative", v.name, v.n))

@@ -187,7 +187,7 @@ func (n *Node) ID() string { return n.self.ID }
 func (n *Node) shardConfig(e catalogEntry, sch *schema.Schema) shard.Config {
 	return shard.Config{
 		Dir: n.indexDir(e), FS: n.cfg.FS, Collection: e.collection(), Schema: sch,
-		MemtableBytes: n.cfg.Engine.MemtableBytes, IdleFlush: max(n.cfg.Engine.IdleFlush, 0), MergeBytesPerSec: n.cfg.Engine.MergeBytesPerSec,
+		MemtableBytes: n.cfg.Engine.MemtableBytes, IdleFlush: max(n.cfg.Engine.IdleFlush, 0), MergeBytesPerSec: n.cfg.Engine.MergeBytesPerSec, MaxSegmentDocs: n.cfg.Engine.MaxSegmentDocs,
 		OnCommit: e.onCommit(), Log: n.log.With("index", e.Name),
 	}
 }

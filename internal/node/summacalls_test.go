@@ -890,6 +890,29 @@ func TestSummaAlter(t *testing.T) {
 	}
 }
 
+// A segment of several has no more documents than it may, also where ForceMerge asks for one.
+func TestSummaMergesWithinTheBound(t *testing.T) {
+	s := newSummaNode(t, Config{Engine: Engine{MaxSegmentDocs: 5}})
+	s.create("notes", summaNotes)
+	for i := range 6 { // 1, 2, 3, 4, 5 and 6 documents
+		var docs []*summapb.NamedDocument
+		for k := range i + 1 {
+			docs = append(docs, summaText("id", fmt.Sprintf("%d-%d", i, k), "t", "warp"))
+		}
+		s.batch("notes", docs...)
+		s.commit("notes")
+	}
+	for _, compact := range []bool{false, true} {
+		r, err := s.index.ForceMerge(t.Context(), &summapb.ForceMergeRequest{IndexName: "notes", Compact: compact})
+		if err != nil || !r.Success || r.NumSegments != 4 { // 6, 5, 4 with 1, 3 with 2
+			t.Errorf("%v, %v", r, err)
+		}
+	}
+	if got := s.all("notes", "id"); len(got) != 21 {
+		t.Errorf("%d documents", len(got))
+	}
+}
+
 // An index that shows writes at once keeps its options: it may be part of a cluster, whose members have one schema.
 func TestSummaAlterOfAnIndexOfHTTP(t *testing.T) {
 	s := newSummaNode(t, Config{})

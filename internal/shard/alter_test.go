@@ -300,10 +300,10 @@ func TestAltersThatAreRefused(t *testing.T) {
 
 // A forced merge takes segments whose graphs are others than asked for, one after the other; a merge counts the memory of the graph that it will build.
 func TestPlansOfAlteredVectors(t *testing.T) {
-	if got := planForced([]segmentSize{{docs: 5}, {docs: 5, other: true}}, 2); !slices.Equal(got, []int{1}) {
+	if got := planForced([]segmentSize{{docs: 5}, {docs: 5, other: true}}, 2, 0); !slices.Equal(got, []int{1}) {
 		t.Errorf("%v", got)
 	}
-	if got := planForced([]segmentSize{{docs: 5}, {docs: 5}}, 2); got != nil {
+	if got := planForced([]segmentSize{{docs: 5}, {docs: 5}}, 2, 0); got != nil {
 		t.Errorf("%v", got)
 	}
 	f := &segmentFile{vectors: []fieldVectors{{1, 1000, vector.Params{Dim: 8, M: 16, EfConstruction: 128}}}}

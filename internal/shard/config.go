@@ -54,6 +54,8 @@ type Config struct {
 	PendingBytes int64
 	// MaxSegmentBytes is the largest segment that background merging makes.
 	MaxSegmentBytes int64
+	// MaxSegmentDocs bounds the live documents of a segment that merging makes of several, also where a caller asks for it; 0: it does not.
+	MaxSegmentDocs int64
 	// MergeHeapBytes bounds the memory in which background merging builds the graph of vectors of one segment. A field of vectors with a
 	// graph then has more and smaller segments than MaxSegmentBytes alone would give. Merge, which a caller asks for, is not held to it.
 	MergeHeapBytes int64
@@ -127,7 +129,7 @@ func (c Config) validate() error {
 	for _, l := range []struct {
 		name string
 		v    int64
-	}{{"memtable bytes", c.MemtableBytes}, {"pending bytes", c.PendingBytes}, {"max segment bytes", c.MaxSegmentBytes}, {"merge heap bytes", c.MergeHeapBytes}} {
+	}{{"memtable bytes", c.MemtableBytes}, {"pending bytes", c.PendingBytes}, {"max segment bytes", c.MaxSegmentBytes}, {"max segment documents", c.MaxSegmentDocs}, {"merge heap bytes", c.MergeHeapBytes}} {
 		if l.v < 0 {
 			errs = append(errs, fmt.Errorf("%s: %d is negative", l.name, l.v))
 		}

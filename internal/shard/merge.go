@@ -13,7 +13,7 @@ import (
 )
 
 // Merge flushes, then merges until at most maxSegments segments are left and none of them holds documents that were dead when
-// Merge began. It does not wait for the rate limit of background merging.
+// Merge began; more, where Config.MaxSegmentDocs lets no two of them be one. It does not wait for the rate limit of background merging.
 func (s *Shard) Merge(ctx context.Context, maxSegments int) error {
 	if err := s.Flush(ctx); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (s *Shard) Merge(ctx context.Context, maxSegments int) error {
 				sizes[i].dead, sizes[i].other = 0, false
 			}
 		}
-		task := planForced(sizes, maxSegments)
+		task := planForced(sizes, maxSegments, s.cfg.MaxSegmentDocs)
 		if task == nil {
 			return nil
 		}
@@ -147,6 +147,7 @@ func (s *Shard) commitMerge(ctx context.Context, rep replacement) error {
 // mergeLoop merges what the planner proposes, one task at a time, until ctx ends.
 func (s *Shard) mergeLoop(ctx context.Context) {
 	policy := defaultMergePolicy(s.cfg.MaxSegmentBytes, s.cfg.MergeHeapBytes)
+	policy.maxDocs = s.cfg.MaxSegmentDocs
 	var b backoff
 	for {
 		select {

@@ -41,6 +41,7 @@ func graphHeap(p vector.Params, vectors int) int64 {
 // similar size wait until there are enough of them, so a byte is rewritten about log(total/floor)/log(perTier) times.
 type mergePolicy struct {
 	maxBytes   int64   // largest segment a merge makes
+	maxDocs    int64   // most live documents of it; 0 = no limit
 	maxHeap    int64   // most memory that building the graph of that segment may take; 0 = no limit
 	floorBytes int64   // smaller segments count as this large
 	perTier    int     // segments of one tier that trigger a merge
@@ -61,16 +62,19 @@ func (p mergePolicy) size(s segmentSize) int64 {
 	return max(bytes, int64(float64(bytes)/float64(s.bytes)*float64(s.heap)*float64(p.maxBytes)/float64(p.maxHeap)))
 }
 
+// live is how many documents a merge keeps of a segment.
+func (s segmentSize) live() int64 { return int64(s.docs) - int64(s.dead) }
+
 // planMerges returns the sets of segments to merge, as ascending indexes; no segment is in two. It is a pure function: the same
 // segments give the same plan.
 //
 // A tier holds the segments whose size is within a factor of perTier. A tier that has perTier segments or more is
-// merged, smallest first, as far as the result stays within maxBytes. Then segments with too many dead documents that no
+// merged, smallest first, as far as the result stays within maxBytes and maxDocs. Then segments with too many dead documents that no
 // merge took are rewritten alone.
 func planMerges(segs []segmentSize, p mergePolicy) [][]int {
 	tiers := map[int][]int{}
 	for i, s := range segs {
-		if p.size(s) <= p.maxBytes/2 {
+		if p.size(s) <= p.maxBytes/2 && (p.maxDocs == 0 || s.live() <= p.maxDocs/2) {
 			t := p.tier(p.size(s))
 			tiers[t] = append(tiers[t], i)
 		}
@@ -95,9 +99,12 @@ func planMerges(segs []segmentSize, p mergePolicy) [][]int {
 			return a - b
 		})
 		for len(tier) >= p.perTier {
-			var sum int64
+			var sum, docs int64
 			n := 0
 			for n < len(tier) && n < p.maxAtOnce && sum+p.size(segs[tier[n]]) <= p.maxBytes {
+				if docs += segs[tier[n]].live(); p.maxDocs > 0 && docs > p.maxDocs {
+					break
+				}
 				sum += p.size(segs[tier[n]])
 				n++
 			}
@@ -131,10 +138,15 @@ func (p mergePolicy) tier(size int64) int {
 }
 
 // planForced returns one set that brings the number of segments to at most maxSegments with no dead documents and no graphs of other options
-// left, as far as one merge can, or nil when nothing is to be done. Calling it again after each merge ends.
-func planForced(segs []segmentSize, maxSegments int) []int {
+// left, as far as one merge can, or nil when nothing is to be done. Calling it again after each merge ends. Where maxDocs is not 0, no set of several
+// segments has more live documents, and more segments than asked for may be left.
+func planForced(segs []segmentSize, maxSegments int, maxDocs int64) []int {
 	maxSegments = max(maxSegments, 1)
-	if len(segs) > maxSegments {
+	if len(segs) > maxSegments && maxDocs > 0 {
+		if task := planPacked(segs, len(segs)-maxSegments+1, maxDocs); task != nil {
+			return task
+		}
+	} else if len(segs) > maxSegments {
 		order := make([]int, len(segs))
 		for i := range order {
 			order[i] = i
@@ -149,6 +161,29 @@ func planForced(segs []segmentSize, maxSegments int) []int {
 	for i, s := range segs {
 		if s.dead > 0 || s.other {
 			return []int{i}
+		}
+	}
+	return nil
+}
+
+// planPacked returns up to so many segments that have no more live documents together than maxDocs: the one with the most that another fits beside,
+// and those that fill it best, the largest first. nil: no two do.
+func planPacked(segs []segmentSize, most int, maxDocs int64) []int {
+	order := make([]int, len(segs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return int(min(max(segs[b].live()-segs[a].live(), -1), 1)) })
+	for k, first := range order {
+		task, docs := []int{first}, segs[first].live()
+		for _, i := range order[k+1:] {
+			if n := segs[i].live(); len(task) < most && docs+n <= maxDocs {
+				task, docs = append(task, i), docs+n
+			}
+		}
+		if len(task) > 1 {
+			slices.Sort(task)
+			return task
 		}
 	}
 	return nil

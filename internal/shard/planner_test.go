@@ -113,6 +113,72 @@ func TestPlanConverges(t *testing.T) {
 	}
 }
 
+// Merges make no segment of more documents than they may, and leave as few as that allows, or nearly.
+func TestPlansOfBoundedDocuments(t *testing.T) {
+	counts := func(docs ...uint32) (out []segmentSize) {
+		for _, n := range docs {
+			out = append(out, segmentSize{bytes: 1 << 20, docs: n})
+		}
+		return out
+	}
+	p := mergePolicy{maxBytes: 1 << 30, maxDocs: 25, floorBytes: 2 << 20, perTier: 4, maxAtOnce: 6, reclaim: 0.3}
+	for _, c := range []struct {
+		segs []segmentSize
+		want [][]int
+	}{
+		{counts(10, 10, 10, 10), [][]int{{0, 1}}},
+		{counts(13, 13, 13, 13), nil},
+		{counts(5, 5, 5, 5, 13), [][]int{{0, 1, 2, 3}}},
+		{withDead(counts(40, 5, 5, 5), 0, 35), [][]int{{0, 1, 2, 3}}},
+	} {
+		if got := planMerges(c.segs, p); !slices.EqualFunc(got, c.want, slices.Equal) {
+			t.Errorf("%v: plan %v, want %v", c.segs, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		segs []segmentSize
+		max  int
+		want []int
+	}{
+		{counts(10, 10, 10, 10), 1, []int{0, 1}},
+		{counts(10, 20, 5, 12), 1, []int{1, 2}},
+		{counts(10, 25, 5, 12), 1, []int{0, 3}},
+		{counts(13, 13, 25, 40), 1, nil},
+		{counts(1, 1, 1, 1), 3, []int{0, 1}},
+		{counts(1, 1, 1, 1), 4, nil},
+		{withDead(counts(40, 30), 0, 1), 1, []int{0}},
+	} {
+		if got := planForced(c.segs, c.max, 25); !slices.Equal(got, c.want) {
+			t.Errorf("%v to %d: %v, want %v", c.segs, c.max, got, c.want)
+		}
+	}
+	// Whatever there is, forced merges end, and no two of what is left fit into one.
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		var segs []segmentSize
+		for range 1 + r.IntN(30) {
+			segs = append(segs, segmentSize{bytes: 1 << 20, docs: 1 + uint32(r.IntN(30))})
+		}
+		merges := 0
+		for task := planForced(segs, 1, 25); task != nil; task = planForced(segs, 1, 25) {
+			one := segmentSize{}
+			for k := len(task) - 1; k >= 0; k-- {
+				one.bytes += segs[task[k]].bytes
+				one.docs += segs[task[k]].docs
+				segs = slices.Delete(segs, task[k], task[k]+1)
+			}
+			if merges++; one.docs > 25 || merges > 30 {
+				t.Fatalf("seed %d: merge %d makes one of %d documents", seed, merges, one.docs)
+			}
+			segs = append(segs, one)
+		}
+		slices.SortFunc(segs, func(a, b segmentSize) int { return int(a.docs) - int(b.docs) })
+		if len(segs) > 1 && segs[0].docs+segs[1].docs <= 25 {
+			t.Errorf("seed %d: %v are left", seed, segs)
+		}
+	}
+}
+
 func TestPlanForced(t *testing.T) {
 	for _, c := range []struct {
 		about string
@@ -129,7 +195,7 @@ func TestPlanForced(t *testing.T) {
 		{"few enough but dead", withDead(sized(5, 900), 1, 3), 3, []int{1}},
 		{"zero means one", sized(1, 2), 0, []int{0, 1}},
 	} {
-		if got := planForced(c.segs, c.max); !slices.Equal(got, c.want) {
+		if got := planForced(c.segs, c.max, 0); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.about, got, c.want)
 		}
 	}
