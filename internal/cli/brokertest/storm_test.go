@@ -21,11 +21,13 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	summapb "github.com/weft-search/weft/api/summa"
+	brokerpb "github.com/weft-search/weft/api/summa/broker"
 )
 
 // kube is as much of an API server as a broker asks for: the list and the watch of pods. It notes whatever else is asked.
@@ -343,6 +345,15 @@ func TestAStormOfDiscoveryLeavesCallsAlone(t *testing.T) {
 		t.Fatalf("%d indexes, %v", len(r.GetIndexNames()), err)
 	}
 
+	r, err := b.admin.GetBackends(t.Context(), &brokerpb.GetBackendsRequest{}, grpc.MaxCallRecvMsgSize(64<<20))
+	if err != nil || len(r.Backends) != nodes+2 || len(r.Backends[0].Indexes) != each {
+		t.Fatalf("%d nodes, %v", len(r.GetBackends()), err)
+	}
+	told, err := b.admin.GetTopology(t.Context(), &brokerpb.GetTopologyRequest{IndexName: index(7, 7)})
+	if err != nil || len(told.Indexes) != 1 || len(told.Indexes[0].Partitions) != 1 || len(told.Indexes[0].Partitions[0].Replicas) != nodes/shards {
+		t.Fatalf("%v, %v", told, err)
+	}
+
 	// calls makes calls one after the other until something has ended.
 	calls := func(c *client, until <-chan struct{}, name func() string, fine func(error) bool) (took times) {
 		for {
@@ -373,7 +384,7 @@ func TestAStormOfDiscoveryLeavesCallsAlone(t *testing.T) {
 	calm := calls(b.client, after(time.Second), steady, good)
 	quiet := resident(t, pid)
 
-	r := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(1, 2))
 	at := make([]int, nodes)
 	var most int64
 	// storm makes changes for a while, with calls beside them. It tells how long those took, and the same calls through a broker that knows of these
@@ -393,9 +404,9 @@ func TestAStormOfDiscoveryLeavesCallsAlone(t *testing.T) {
 				case <-every.C:
 				}
 				for range 10 {
-					i := r.IntN(nodes)
+					i := random.IntN(nodes)
 					p := of(i, at[i])
-					switch r.IntN(10) {
+					switch random.IntN(10) {
 					case 0:
 						api.remove(t, p.name)
 						at[i] = 1 - at[i]
