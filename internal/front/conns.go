@@ -1,10 +1,12 @@
 package front
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 // Conns is a listener that keeps count of a server's connections. Those beyond a number are closed at once, so that what a peer can make the server
@@ -124,6 +126,17 @@ func (c *countedConn) Read(b []byte) (int, error) {
 		c.heard.Add(int64(n))
 	}
 	return n, err
+}
+
+// Heard is for who reads the connection in another way: n bytes were read.
+func (c *countedConn) Heard(n int) { c.heard.Add(int64(n)) }
+
+// SyscallConn implements syscall.Conn. Who reads by it says so with Heard.
+func (c *countedConn) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // CloseWrite ends one direction, where that is possible: net/http does so before it closes a connection whose peer still sends.

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/weft-search/weft/internal/wire/grpcmsg"
 	"github.com/weft-search/weft/internal/wire/grpcraw"
+	"github.com/weft-search/weft/internal/wire/grpcserve"
 	"github.com/weft-search/weft/internal/wire/protoweight"
 )
 
@@ -27,8 +26,8 @@ type Call struct {
 	s        *Server
 	method   *Method
 	ctx      context.Context
-	ss       grpc.ServerStream
-	conn     *grpcmsg.Conn
+	ss       *grpcserve.Stream
+	conn     *grpcmsg.Share
 	in       grpcmsg.Incoming
 	deadline time.Duration // that the client gave, as it was when the call came; 0: none
 	offers   []string      // encodings of replies that the client takes
@@ -85,17 +84,13 @@ func (c *Call) Left() time.Duration {
 	return max(time.Until(end)-timeoutMargin, leastTimeout)
 }
 
-// arrived is the time that a client gave. The whole milliseconds that clients give are found again, which some microseconds are gone of.
-func arrived(ctx context.Context) time.Duration {
-	end, ok := ctx.Deadline()
+// arrived is the time that a client gave.
+func arrived(ss *grpcserve.Stream) time.Duration {
+	d, ok := ss.Timeout()
 	if !ok {
 		return 0
 	}
-	left := time.Until(end)
-	if left > math.MaxInt64-time.Millisecond {
-		return left
-	}
-	return max((left + time.Millisecond - 1).Truncate(time.Millisecond), time.Nanosecond)
+	return max(d, time.Nanosecond)
 }
 
 // Need sees to it that so many bytes are charged for the call, until it ends. What is below 16 KiB is free.
@@ -402,10 +397,7 @@ func lists(list, name string) bool {
 // Beside passes on headers and trailers of a node whose reply the service has looked at. It is to be called before Reply.
 func (c *Call) Beside(head, trailer metadata.MD) {
 	if len(head) > 0 {
-		// It fails where a reply has begun, which has its headers.
-		if err := c.ss.SetHeader(head); err != nil {
-			return
-		}
+		c.ss.SetHeader(head)
 	}
 	if len(trailer) > 0 {
 		c.ss.SetTrailer(trailer)
@@ -419,11 +411,9 @@ func (c *Call) Reply(m proto.Message) error {
 		return grpcmsg.TooLong("encoded", int64(n), c.encode)
 	}
 	var compressor encoding.Compressor
-	if name := grpcmsg.BestCompressor(c.ctx); name != "" && n >= grpcmsg.LeastCompressed {
+	if name := grpcmsg.Best(c.offers); name != "" && n >= grpcmsg.LeastCompressed {
 		compressor = encoding.GetCompressor(name)
-		if err := grpc.SetSendCompressor(c.ctx, name); err != nil {
-			return err
-		}
+		c.ss.SetSendCompress(name)
 	}
 	if err := c.s.replies.Wait(c.ctx, n, c.s.cfg.Limits.Wait); err != nil {
 		return err
@@ -434,7 +424,6 @@ func (c *Call) Reply(m proto.Message) error {
 	if err != nil {
 		return err
 	}
-	defer data.Free()
 	c.sent = true
-	return grpcmsg.Write(c.ctx, grpcmsg.Header(compressor != nil, data.Len()), data)
+	return c.ss.Write(append(mem.BufferSlice{mem.SliceBuffer(grpcmsg.Header(compressor != nil, data.Len()))}, data...), true)
 }

@@ -4,7 +4,6 @@ import (
 	"io"
 	"slices"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
@@ -18,10 +17,8 @@ const (
 	// whole: where the node is lost within it, the client is told so. Of a longer one it has a part by then, and clients take that for a fault of
 	// the connection, whatever the status says.
 	replyWindow = 2 << 20
-	// writeBytes is how much of a reply is handed to gRPC in one piece.
-	writeBytes = 256 << 10
-	// heldBytes is about how much gRPC holds of a reply whose last piece it has taken: its own bound for a stream, and a piece.
-	heldBytes = 64<<10 + writeBytes
+	// heldBytes is about how much is held of a reply whose last piece was taken: what is queued for its connection, and pending.
+	heldBytes = (256 + 64) << 10
 )
 
 // replying hands a node's reply on.
@@ -96,7 +93,7 @@ func (r *replying) take(q mem.BufferSlice) error {
 	return r.write(&q)
 }
 
-// finish writes the last pieces. What gRPC still holds of the reply then is counted until it is written.
+// finish writes the last pieces. What is still held of the reply then is counted until it is written.
 func (r *replying) finish(q *mem.BufferSlice) error {
 	if r.want <= grpcmsg.LeastCounted {
 		return r.write(q)
@@ -108,21 +105,11 @@ func (r *replying) finish(q *mem.BufferSlice) error {
 	return r.write(q)
 }
 
-// write hands pieces to gRPC and frees them.
+// write hands pieces on, which are the server's then.
 func (r *replying) write(q *mem.BufferSlice) error {
-	for len(*q) > 0 {
-		size, i := (*q)[0].Len(), 1
-		for ; i < len(*q) && size+(*q)[i].Len() <= writeBytes; i++ {
-			size += (*q)[i].Len()
-		}
-		// gRPC keeps the slice.
-		if err := grpcmsg.Write(r.c.ctx, nil, slices.Clone((*q)[:i])); err != nil {
-			return err
-		}
-		(*q)[:i].Free()
-		*q = (*q)[i:]
-	}
-	return nil
+	data := *q
+	*q = nil
+	return r.c.ss.Write(data, r.got == r.want)
 }
 
 // pieces reads what is in a reply after its prefix.
@@ -248,7 +235,7 @@ func (r *replying) begin(q mem.BufferSlice) error {
 			r.transcode = true
 			return nil
 		}
-		return grpc.SetSendCompressor(c.ctx, r.head.Encoding)
+		c.ss.SetSendCompress(r.head.Encoding)
 	}
 	return nil
 }
@@ -256,7 +243,7 @@ func (r *replying) begin(q mem.BufferSlice) error {
 func (r *replying) headers() error {
 	r.c.sent = true
 	if len(r.head.Meta) > 0 {
-		return r.c.ss.SetHeader(r.head.Meta)
+		r.c.ss.SetHeader(r.head.Meta)
 	}
 	return nil
 }

@@ -23,9 +23,9 @@ import (
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/front/grpcfront"
 	"github.com/weft-search/weft/internal/obs"
-	"github.com/weft-search/weft/internal/wire/grpcconn"
 	"github.com/weft-search/weft/internal/wire/grpcmsg"
 	"github.com/weft-search/weft/internal/wire/grpcraw"
+	"github.com/weft-search/weft/internal/wire/grpcserve"
 )
 
 // Protocol is the name of the services in "listening …".
@@ -109,7 +109,7 @@ type Config struct {
 	// Charge takes more bytes of memory beside the have that the call holds, or waits for them. Nil: nothing is charged.
 	Charge func(ctx context.Context, have, more int64) (given int64, release func(), err error)
 	// Register adds further services, and names them with those of Summa in the health service. It may be nil.
-	Register func(g *grpc.Server)
+	Register func(g grpc.ServiceRegistrar)
 	// Health, where not nil, is told the health service when it is made, for a broker that is not healthy as soon as it listens.
 	Health func(h *health.Server)
 	Limits Limits // with defaults
@@ -151,33 +151,42 @@ const (
 )
 
 func (s *Server) listening(lis net.Listener) *front.Listening {
-	listening, _ := grpcfront.Listen(lis, grpcfront.Config{
-		Services: []string{searchService, indexService}, New: s.grpcServer, Conns: s.cfg.Limits.Conns, Log: s.cfg.Log,
-	})
-	return listening
-}
-
-func (s *Server) grpcServer(more ...grpc.ServerOption) (*grpc.Server, *health.Server) {
-	own := append(grpcmsg.ServerOptions(s.cfg.Limits.Stall, max(s.cfg.Limits.SearchEncode, s.cfg.Limits.IndexEncode), s.cfg.Cut),
-		// Goroutines that are kept have stacks as large as calls need.
-		grpc.NumStreamWorkers(uint32(8*runtime.GOMAXPROCS(0))),
-		grpc.WriteBufferSize(128*kib),
-	)
-	g := grpc.NewServer(append(own, more...)...)
-	for _, d := range s.descs() {
-		g.RegisterService(d, nil)
+	services := &grpcserve.Services{Most: maxOther, Stall: s.cfg.Limits.Stall}
+	own := map[string]grpcserve.Handler{}
+	for _, d := range []*grpc.ServiceDesc{&summapb.SearchService_ServiceDesc, &summapb.IndexService_ServiceDesc} {
+		services.RegisterService(d, nil)
+		s.methods(d, own)
 	}
 	if s.cfg.Register != nil {
-		s.cfg.Register(g)
+		s.cfg.Register(services)
 	}
 	h := health.NewServer()
-	healthpb.RegisterHealthServer(g, h)
-	reflection.Register(g)
+	healthpb.RegisterHealthServer(services, h)
+	reflection.Register(services)
 	if s.cfg.Health != nil {
 		s.cfg.Health(h)
 	}
-	return g, h
+	g := grpcserve.New(grpcserve.Options{
+		Find: func(path string) grpcserve.Handler {
+			if h := own[path]; h != nil {
+				return h
+			}
+			return services.Find(path)
+		},
+		Conn:  func() any { return grpcmsg.NewShare() },
+		Stall: s.cfg.Limits.Stall, Cut: s.cfg.Cut, Log: s.cfg.Log,
+		// Goroutines that are kept have stacks as large as calls need.
+		Workers: 8 * runtime.GOMAXPROCS(0),
+	})
+	listening, _ := grpcfront.ListenOwn(lis, []string{searchService, indexService}, g, h, s.cfg.Limits.Conns, s.cfg.Log)
+	return listening
 }
+
+// streamAhead is how much of a stream of messages may come before it is read, so that far clients need not wait after each few of them.
+const streamAhead = 256 << 10
+
+// maxOther is the longest message of services that do not take their own.
+const maxOther = 64 << 10
 
 // Method is one of a service.
 type Method struct {
@@ -186,25 +195,18 @@ type Method struct {
 	Stream        bool   // it takes many messages
 }
 
-// descs are those of the generated code with every method as a stream: see package grpcmsg.
-func (s *Server) descs() []*grpc.ServiceDesc {
-	of := func(from *grpc.ServiceDesc) *grpc.ServiceDesc {
-		d := &grpc.ServiceDesc{ServiceName: from.ServiceName, HandlerType: (*any)(nil), Metadata: from.Metadata}
-		add := func(name string, stream bool) {
-			m := &Method{Service: from.ServiceName, Name: name, Path: "/" + from.ServiceName + "/" + name, Stream: stream}
-			d.Streams = append(d.Streams, grpc.StreamDesc{
-				StreamName: name, ClientStreams: stream, Handler: func(_ any, ss grpc.ServerStream) error { return s.handle(m, ss) },
-			})
-		}
-		for _, m := range from.Methods {
-			add(m.MethodName, false)
-		}
-		for _, m := range from.Streams {
-			add(m.StreamName, true)
-		}
-		return d
+// methods adds the handlers of a service by their paths.
+func (s *Server) methods(d *grpc.ServiceDesc, to map[string]grpcserve.Handler) {
+	add := func(name string, stream bool) {
+		m := &Method{Service: d.ServiceName, Name: name, Path: "/" + d.ServiceName + "/" + name, Stream: stream}
+		to[m.Path] = func(ss *grpcserve.Stream) error { return s.handle(m, ss) }
 	}
-	return []*grpc.ServiceDesc{of(&summapb.SearchService_ServiceDesc), of(&summapb.IndexService_ServiceDesc)}
+	for _, m := range d.Methods {
+		add(m.MethodName, false)
+	}
+	for _, m := range d.Streams {
+		add(m.StreamName, true)
+	}
 }
 
 var (
@@ -216,7 +218,7 @@ var (
 )
 
 // handle runs a call from its arrival to its end.
-func (s *Server) handle(m *Method, ss grpc.ServerStream) (err error) {
+func (s *Server) handle(m *Method, ss *grpcserve.Stream) (err error) {
 	ctx := ss.Context()
 	defer func() {
 		if v := recover(); v != nil {
@@ -231,31 +233,23 @@ func (s *Server) handle(m *Method, ss grpc.ServerStream) (err error) {
 		return errClosing
 	}
 	defer s.cfg.Leave()
-	conn, bound := grpcmsg.ConnOf(ctx)
-	in, reads := grpcmsg.StreamOf(ctx)
-	end, guarded := grpcconn.EndCall(ctx)
-	if !bound || !reads || !guarded {
-		return grpcmsg.ErrNotBound
-	}
-	c := &Call{s: s, method: m, ctx: ctx, ss: ss, conn: conn, deadline: arrived(ctx), decode: s.cfg.Limits.SearchDecode, encode: s.cfg.Limits.SearchEncode}
+	c := &Call{s: s, method: m, ctx: ctx, ss: ss, conn: ss.Conn().(*grpcmsg.Share), deadline: arrived(ss), offers: ss.Accepts(), decode: s.cfg.Limits.SearchDecode, encode: s.cfg.Limits.SearchEncode}
 	if m.Service == indexService {
 		c.decode, c.encode = s.cfg.Limits.IndexDecode, s.cfg.Limits.IndexEncode
 	}
-	if c.offers, err = grpc.ClientSupportedCompressors(ctx); err != nil {
-		return err
-	}
-	c.in = grpcmsg.Incoming{Stream: in, Cancel: end, Stall: s.cfg.Limits.Stall, Most: c.decode, Need: c.arrives, Patient: m.Stream}
+	c.in = grpcmsg.Incoming{Stream: ss, Cancel: ss.Cancel, Stall: s.cfg.Limits.Stall, Most: c.decode, Need: c.arrives, Patient: m.Stream}
 	defer c.unload()
 	// Who has sent nothing yet takes no place of those who have, neither of the connection nor of all.
 	if m.Stream {
-		if c.place, err = s.streams.enter(end); err != nil {
+		if c.place, err = s.streams.enter(ss.Cancel); err != nil {
 			return err
 		}
 		defer c.place.leave()
 		defer c.leave()
+		ss.Ahead(streamAhead)
 		return s.cfg.Stream(c)
 	}
-	if err := s.take(c, end); err != nil {
+	if err := s.take(c, ss.Cancel); err != nil {
 		return err
 	}
 	if err := c.enter(); err != nil {

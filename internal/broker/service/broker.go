@@ -91,7 +91,7 @@ func New(cfg Config) (*Broker, error) {
 	})
 	b.relay = relay.New(relay.Config{
 		Route: b.route, Stream: b.stream, Enter: b.front.Drain().Enter, Leave: b.front.Drain().Leave, Charge: b.charge,
-		Register: func(g *grpc.Server) { brokerpb.RegisterBrokerServiceServer(g, &admin{b: b}) },
+		Register: func(g grpc.ServiceRegistrar) { brokerpb.RegisterBrokerServiceServer(g, &admin{b: b}) },
 		Health:   b.healthServer, Limits: cfg.Limits, Log: cfg.Log, Cut: b.metrics.Cut, Panicked: cfg.Metrics.Panics.Inc,
 	})
 	return b, nil

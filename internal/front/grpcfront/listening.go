@@ -18,6 +18,7 @@ import (
 
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/wire/grpcconn"
+	"github.com/weft-search/weft/internal/wire/grpcserve"
 )
 
 // helloHTTP2 is the least that a client of HTTP/2 sends before the server takes its calls: the preface and the header of its settings (RFC
@@ -42,13 +43,7 @@ func Listen(lis net.Listener, cfg Config) (l *front.Listening, conns *front.Conn
 		own[i] = "/" + name + "/"
 	}
 	g, h := cfg.New(grpc.ChainStreamInterceptor(grpcconn.OtherStreams(draining, own...)))
-	tell := func(status healthpb.HealthCheckResponse_ServingStatus) {
-		h.SetServingStatus("", status)
-		for _, name := range cfg.Services {
-			h.SetServingStatus(name, status)
-		}
-	}
-	tell(healthpb.HealthCheckResponse_NOT_SERVING)
+	tell := telling(h, cfg.Services)
 	conns = front.NewConns(lis, cfg.Conns, helloHTTP2, cfg.Log)
 	// Stop waits for connections on which the handshake has not ended, for as long as one may take. All connections are its own.
 	cut := func() {
@@ -72,6 +67,42 @@ func Listen(lis net.Listener, cfg Config) (l *front.Listening, conns *front.Conn
 		Close: func() error {
 			drain()
 			cut()
+			return nil
+		},
+	}, conns
+}
+
+// telling makes what tells the health of a server, which is not healthy yet.
+func telling(h *health.Server, services []string) func(healthpb.HealthCheckResponse_ServingStatus) {
+	tell := func(status healthpb.HealthCheckResponse_ServingStatus) {
+		h.SetServingStatus("", status)
+		for _, name := range services {
+			h.SetServingStatus(name, status)
+		}
+	}
+	tell(healthpb.HealthCheckResponse_NOT_SERVING)
+	return tell
+}
+
+// ListenOwn is Listen for a server that is not one of grpc-go.
+func ListenOwn(lis net.Listener, services []string, s *grpcserve.Server, h *health.Server, most int, log *slog.Logger) (l *front.Listening, conns *front.Conns) {
+	tell := telling(h, services)
+	conns = front.NewConns(lis, most, helloHTTP2, log)
+	return &front.Listening{
+		Listener: conns, Serve: func() error { return s.Serve(conns) }, Closed: grpcserve.ErrClosed,
+		Ready:   func() { tell(healthpb.HealthCheckResponse_SERVING) },
+		Leaving: h.Shutdown,
+		Shutdown: func(ctx context.Context) error {
+			conns.EndSilent()
+			if err := s.Drain(ctx); err != nil {
+				return err
+			}
+			s.Close()
+			return nil
+		},
+		Close: func() error {
+			conns.EndAll()
+			s.Close()
 			return nil
 		},
 	}, conns
