@@ -17,7 +17,7 @@ import (
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/summaquery"
 	"github.com/weft-search/weft/internal/summa"
-	"github.com/weft-search/weft/internal/text/wordpiece"
+	"github.com/weft-search/weft/internal/text/subword"
 )
 
 // summaHost is the node as the Summa services see it.
@@ -173,7 +173,7 @@ func (h summaHost) Counted(indexed, rejected, deleted int) {
 // summaSearcher answers the searches of Summa.
 type summaSearcher struct {
 	cache  summaquery.Cache
-	models *wordpiece.Store
+	models *subword.Store
 	// held is what all searches hold beside their replies, in bytes, and most is what they may. A search that waits for room for its reply
 	// has no place among those that run, but it holds what it has found.
 	held atomic.Int64
@@ -196,7 +196,7 @@ var errHeld = &summa.Error{Code: codes.ResourceExhausted, Text: "Search capacity
 func newSummaSearcher(tokenizers string, l summa.Limits) *summaSearcher {
 	s := &summaSearcher{most: heldRoom * int64(l.WithDefaults().MaxSearchHeldBytes)}
 	if tokenizers != "" {
-		s.models = wordpiece.NewStore(tokenizers)
+		s.models = subword.NewStore(tokenizers)
 	}
 	return s
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard/exec"
 	"github.com/weft-search/weft/internal/shard/passage"
-	"github.com/weft-search/weft/internal/text/wordpiece"
+	"github.com/weft-search/weft/internal/text/subword"
 )
 
 // Index is a snapshot of an index to search. Its fields must not change while a call runs.
@@ -28,7 +28,7 @@ type Index struct {
 	Leaves    []exec.Leaf
 	Segments  []string         // the id of each leaf, 32 hex digits; ascending, as equals stand by it
 	Cache     *Cache           // may be nil
-	Models    *wordpiece.Store // of texts that are searched for in sparse vectors; nil: there are none
+	Models    *subword.Store // of texts that are searched for in sparse vectors; nil: there are none
 	// Charge is told of what a reply takes in memory before it is made; its error ends the search. Nil: nobody counts.
 	Charge func(bytes int) error
 	// Hold is told of what a search takes in memory beside its reply, before it is made: the scores of the values of documents, candidates

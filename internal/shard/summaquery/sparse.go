@@ -12,7 +12,7 @@ import (
 	"github.com/weft-search/weft/internal/schema"
 	"github.com/weft-search/weft/internal/shard/knn"
 	"github.com/weft-search/weft/internal/summa"
-	"github.com/weft-search/weft/internal/text/wordpiece"
+	"github.com/weft-search/weft/internal/text/subword"
 )
 
 func (c *compiler) sparse(q *summapb.SparseVectorQuery) (*part, error) {
@@ -154,10 +154,10 @@ func (c *compiler) sparseText(id int, f *schema.Field, options map[string]string
 }
 
 func modelFault(f *schema.Field, name, what string, err error) error {
-	if _, ok := errors.AsType[*wordpiece.NotFoundError](err); ok {
+	if _, ok := errors.AsType[*subword.NotFoundError](err); ok {
 		return invalid("Field '%s': the %s of '%s' is not in the folder of tokenizers", f.Name, what, name)
 	}
-	if bad, ok := errors.AsType[*wordpiece.FormatError](err); ok {
+	if bad, ok := errors.AsType[*subword.FormatError](err); ok {
 		return invalid("Field '%s': the %s of '%s' cannot be used: %s", f.Name, what, name, strings.TrimSpace(bad.Reason))
 	}
 	return err

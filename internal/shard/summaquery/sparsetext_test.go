@@ -14,11 +14,11 @@ import (
 
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/summa"
-	"github.com/weft-search/weft/internal/text/wordpiece"
+	"github.com/weft-search/weft/internal/text/subword"
 )
 
 // models makes a folder with two models: both has weights, plain has none.
-func models(t *testing.T) *wordpiece.Store {
+func models(t *testing.T) *subword.Store {
 	t.Helper()
 	dir := t.TempDir()
 	put := func(name, data string) {
@@ -35,8 +35,8 @@ func models(t *testing.T) *wordpiece.Store {
 	put("both/tokenizer.json", tokenizer)
 	put("both/idf.json", `{"sea": 0.5, "lamp": 3}`)
 	put("org/plain/tokenizer.json", tokenizer)
-	put("bad/tokenizer.json", `{"model": {"type": "Unigram"}}`)
-	return wordpiece.NewStore(dir)
+	put("bad/tokenizer.json", `{"model": {"type": "WordLevel", "vocab": {"a": 1}}}`)
+	return subword.NewStore(dir)
 }
 
 func sparseDoc(pairs ...float32) string {
@@ -71,7 +71,7 @@ func TestTextsInSparseVectors(t *testing.T) {
 		{"no tokenizer", `weighting: idf`, `text: "sea"`, nil, "Invalid query: Field 's' has no tokenizer in its query config"},
 		{"a tokenizer that is not here", `tokenizer: "org/other"`, `text: "sea"`, nil, "Invalid query: Field 's': the tokenizer of 'org/other' is not in the folder of tokenizers"},
 		{"a place outside", `tokenizer: "../both"`, `text: "sea"`, nil, "Invalid query: Field 's': the tokenizer of '../both' is not in the folder of tokenizers"},
-		{"another kind", `tokenizer: "bad"`, `text: "sea"`, nil, `Invalid query: Field 's': the tokenizer of 'bad' cannot be used: its model is "Unigram"; only WordPiece is known`},
+		{"another kind", `tokenizer: "bad"`, `text: "sea"`, nil, `Invalid query: Field 's': the tokenizer of 'bad' cannot be used: its model is "WordLevel"; only WordPiece, BPE and Unigram are known`},
 		{"no weights", `tokenizer: "org/plain", weighting: idf_file`, `text: "sea"`, nil, "Invalid query: Field 's': the idf.json of 'org/plain' is not in the folder of tokenizers"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package wordpiece
+package subword
 
 import (
 	"errors"
@@ -36,14 +36,14 @@ type Store struct {
 	dir string
 
 	mu     sync.Mutex
-	models map[string]*model
+	models map[string]*entry
 }
 
 // NewStore returns the store of a folder, which is looked at when something is asked for.
-func NewStore(dir string) *Store { return &Store{dir: dir, models: map[string]*model{}} }
+func NewStore(dir string) *Store { return &Store{dir: dir, models: map[string]*entry{}} }
 
-// model is what was read of one.
-type model struct {
+// entry is what was read of one.
+type entry struct {
 	mu      sync.Mutex
 	tok     kept[*Tokenizer]
 	weights kept[*Weights]
@@ -115,7 +115,7 @@ func parseWeights(tok *Tokenizer, data []byte) (*Weights, error) {
 	return out, nil
 }
 
-func (s *Store) model(name string) (m *model, dir string, err error) {
+func (s *Store) model(name string) (m *entry, dir string, err error) {
 	dir = filepath.FromSlash(name)
 	if filepath.IsAbs(dir) {
 		// The whole path of the file, or of its folder, as long as it is in the folder of the store.
@@ -136,13 +136,13 @@ func (s *Store) model(name string) (m *model, dir string, err error) {
 		if len(s.models) >= maxModels {
 			clear(s.models)
 		}
-		m = &model{}
+		m = &entry{}
 		s.models[dir] = m
 	}
 	return m, dir, nil
 }
 
-func (m *model) tokenizer(s *Store, name, dir string) (*Tokenizer, error) {
+func (m *entry) tokenizer(s *Store, name, dir string) (*Tokenizer, error) {
 	before := m.tok.made
 	tok, err := fresh(&m.tok, s, name, filepath.Join(dir, tokenizerFile), Parse)
 	if tok != before {

@@ -1,4 +1,4 @@
-package wordpiece
+package subword
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package wordpiece
+package subword
 
 import (
 	"strings"
@@ -13,7 +13,7 @@ type step func(s string) string
 
 var namedSteps = map[string]step{
 	"Lowercase": lowercase, "StripAccents": stripMarks,
-	"NFC": norm.NFC.String, "NFD": norm.NFD.String, "NFKC": norm.NFKC.String, "NFKD": norm.NFKD.String,
+	"ByteLevel": inByteChars, "NFC": norm.NFC.String, "NFD": norm.NFD.String, "NFKC": norm.NFKC.String, "NFKD": norm.NFKD.String,
 }
 
 func (t *Tokenizer) normalise(s string) string {
@@ -103,8 +103,19 @@ func strip(s string, left, right bool) string {
 	return s
 }
 
-// cut cuts a piece of a text into words.
-type cut func(s string, dst []string) []string
+// cut cuts a piece of a text into words. first tells a cut that asks whether the piece begins the text; it is the only one, or the first.
+type cut struct {
+	first bool
+	f     func(s string, first bool, dst []string) []string
+}
+
+// plain are cuts that do not ask.
+func plain(fs ...func(s string, dst []string) []string) (out []cut) {
+	for _, f := range fs {
+		out = append(out, cut{f: func(s string, _ bool, dst []string) []string { return f(s, dst) }})
+	}
+	return out
+}
 
 // atSpace cuts at white space, which is left out.
 func atSpace(s string, dst []string) []string { return append(dst, strings.FieldsFunc(s, space)...) }
@@ -127,13 +138,18 @@ func punctuation(r rune) bool {
 func wordsAndRest(s string, dst []string) []string {
 	return runs(s, dst, func(r rune) int {
 		switch {
-		case unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Other_Alphabetic, unicode.Pc, unicode.Join_Control):
+		case wordChar(r):
 			return 1
 		case space(r):
 			return nothing
 		}
 		return 2
 	})
+}
+
+// wordChar tells letters, marks, digits and what joins them.
+func wordChar(r rune) bool {
+	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Other_Alphabetic, unicode.Pc, unicode.Join_Control)
 }
 
 const (

@@ -1,5 +1,5 @@
-// Package wordpiece cuts texts into the tokens of a model of language, by the tokenizer.json that models are published with: those whose
-// model is WordPiece, as of BERT and most of the models that make sparse vectors.
+// Package subword cuts texts into the tokens of a model of language, by the tokenizer.json that models are published with: those whose
+// model is WordPiece, as of BERT and most of the models that make sparse vectors, BPE, as of RoBERTa and ModernBERT, or Unigram, as of XLM-RoBERTa.
 //
 // # Contract
 //
@@ -9,4 +9,4 @@
 // than the file says. A Tokenizer does not change, and is safe for concurrent use.
 //
 // A Store reads files of a folder when they are first asked for, keeps them, and reads them again when they have changed.
-package wordpiece
+package subword

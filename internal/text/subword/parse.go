@@ -1,4 +1,4 @@
-package wordpiece
+package subword
 
 import (
 	"cmp"
@@ -24,6 +24,7 @@ const (
 	maxParts  = 32      // of a sequence, over all levels
 	maxAdded  = 1024    // added tokens
 	maxDepth  = 8
+	maxMerges = 1 << 21
 	maxPieces = 512  // bytes of one token
 	maxWord   = 1000 // characters of a word
 )
@@ -33,12 +34,16 @@ type Tokenizer struct {
 	normal  []step // of the text
 	split   []cut  // of the words
 	vocab   map[string]uint32
-	prefix  string // of a piece that does not begin its word
-	most    int    // characters of a word; one that has more is unknown
-	longest int    // bytes of the longest token
+	model   model
 	special map[uint32]bool
 	added   []added   // the longest first
 	first   [256]bool // bytes that one of them begins with
+}
+
+// model cuts words into tokens.
+type model interface {
+	// word appends the numbers of the tokens of a word, those of unknown pieces among them where there is one that says so.
+	word(w string, dst []uint32) []uint32
 }
 
 // added is a token that is looked for in the text itself.
@@ -46,6 +51,9 @@ type added struct {
 	text       string
 	id         uint32
 	normalised bool // in what has become of the text
+	alone      bool // not within a word
+	left       bool // with the white space before it
+	right      bool // with that behind it
 }
 
 // file is what is read of a tokenizer.json.
@@ -53,13 +61,23 @@ type file struct {
 	Added        []addedToken   `json:"added_tokens"`
 	Normalizer   jsontext.Value `json:"normalizer"`
 	PreTokenizer jsontext.Value `json:"pre_tokenizer"`
-	Model        struct {
-		Type    string            `json:"type"`
-		Unknown string            `json:"unk_token"`
-		Prefix  *string           `json:"continuing_subword_prefix"`
-		Most    int               `json:"max_input_chars_per_word"`
-		Vocab   map[string]uint32 `json:"vocab"`
-	} `json:"model"`
+	Model        fileModel      `json:"model"`
+}
+
+// fileModel has what any of the models has.
+type fileModel struct {
+	Type         string         `json:"type"`
+	Vocab        jsontext.Value `json:"vocab"`
+	Unknown      *string        `json:"unk_token"`
+	Prefix       *string        `json:"continuing_subword_prefix"`
+	Most         int            `json:"max_input_chars_per_word"`
+	Merges       jsontext.Value `json:"merges"`
+	Suffix       *string        `json:"end_of_word_suffix"`
+	Dropout      *float64       `json:"dropout"`
+	FuseUnknown  bool           `json:"fuse_unk"`
+	ByteFallback bool           `json:"byte_fallback"`
+	IgnoreMerges bool           `json:"ignore_merges"`
+	UnknownID    *uint32        `json:"unk_id"`
 }
 
 type addedToken struct {
@@ -74,57 +92,23 @@ type addedToken struct {
 
 // Parse reads a tokenizer.json.
 func Parse(data []byte) (*Tokenizer, error) {
-	var kind struct {
-		Model struct {
-			Type  string         `json:"type"`
-			Vocab jsontext.Value `json:"vocab"`
-		} `json:"model"`
-	}
-	if err := json.Unmarshal(data, &kind); err != nil {
-		return nil, broken(err)
-	}
-	// The type may be missing: then a vocabulary of words that have numbers is one of this kind.
-	if t := cmp.Or(kind.Model.Type, "WordPiece"); t != "WordPiece" {
-		return nil, refuse("its model is %q; only WordPiece is known", t)
-	}
 	var f file
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, broken(err)
 	}
-	m := &f.Model
-	t := &Tokenizer{vocab: m.Vocab, prefix: "##", most: cmp.Or(m.Most, 100), special: map[uint32]bool{}}
-	switch {
-	case len(m.Vocab) == 0:
-		return nil, refuse("it has no vocabulary")
-	case len(m.Vocab) > maxVocab:
-		return nil, refuse("its vocabulary has %d tokens; at most %d are taken", len(m.Vocab), maxVocab)
-	case len(f.Added) > maxAdded:
+	if len(f.Added) > maxAdded {
 		return nil, refuse("it adds %d tokens; at most %d are taken", len(f.Added), maxAdded)
 	}
-	if m.Prefix != nil {
-		t.prefix = *m.Prefix
-	}
-	for token := range m.Vocab {
-		t.longest = max(t.longest, len(token))
-	}
-	if t.longest > maxPieces {
-		return nil, refuse("a token has %d bytes; at most %d are taken", t.longest, maxPieces)
-	}
-	if t.most < 0 || t.most > maxWord {
-		return nil, refuse("words of %d characters are to be taken; at most %d are", t.most, maxWord)
-	}
-	if id, ok := m.Vocab[m.Unknown]; ok {
-		t.special[id] = true
+	t := &Tokenizer{special: map[uint32]bool{}}
+	if err := t.readModel(&f.Model); err != nil {
+		return nil, err
 	}
 	for _, a := range f.Added {
-		if a.SingleWord || a.Left || a.Right {
-			return nil, refuse("the added token %q is to be looked for in a way that is not known", a.Content)
-		}
 		if a.Special {
 			t.special[a.ID] = true
 		}
 		if a.Content != "" {
-			t.added = append(t.added, added{a.Content, a.ID, a.Normalized})
+			t.added = append(t.added, added{a.Content, a.ID, a.Normalized, a.SingleWord, a.Left, a.Right})
 		}
 	}
 	slices.SortStableFunc(t.added, func(a, b added) int { return cmp.Compare(len(b.text), len(a.text)) })
@@ -146,6 +130,70 @@ func Parse(data []byte) (*Tokenizer, error) {
 		t.first[a.text[0]] = true
 	}
 	return t, nil
+}
+
+// readModel makes the model of a file.
+func (t *Tokenizer) readModel(m *fileModel) (err error) {
+	kind := m.Type
+	if kind == "" { // it may be missing, and is told by what there is
+		switch {
+		case m.Vocab.Kind() == '[':
+			kind = "Unigram"
+		case m.Merges != nil:
+			kind = "BPE"
+		default:
+			kind = "WordPiece"
+		}
+	}
+	switch kind {
+	case "Unigram":
+		return t.readUnigram(m)
+	case "WordPiece", "BPE":
+	default:
+		return refuse("its model is %q; only WordPiece, BPE and Unigram are known", kind)
+	}
+	if err := json.Unmarshal(m.Vocab, &t.vocab); err != nil {
+		return refuse("/model/vocab is not what it should be")
+	}
+	longest, err := t.checkVocab()
+	if err != nil {
+		return err
+	}
+	if m.Unknown != nil {
+		if id, ok := t.vocab[*m.Unknown]; ok {
+			t.special[id] = true
+		}
+	}
+	if kind == "BPE" {
+		t.model, err = t.readBPE(m)
+		return err
+	}
+	w := &wordPieces{vocab: t.vocab, prefix: "##", most: cmp.Or(m.Most, 100), longest: longest}
+	if m.Prefix != nil {
+		w.prefix = *m.Prefix
+	}
+	if w.most < 0 || w.most > maxWord {
+		return refuse("words of %d characters are to be taken; at most %d are", w.most, maxWord)
+	}
+	t.model = w
+	return nil
+}
+
+// checkVocab holds the vocabulary to the bounds, and returns the bytes of its longest token.
+func (t *Tokenizer) checkVocab() (longest int, err error) {
+	switch {
+	case len(t.vocab) == 0:
+		return 0, refuse("it has no vocabulary")
+	case len(t.vocab) > maxVocab:
+		return 0, refuse("its vocabulary has %d tokens; at most %d are taken", len(t.vocab), maxVocab)
+	}
+	for token := range t.vocab {
+		longest = max(longest, len(token))
+	}
+	if longest > maxPieces {
+		return 0, refuse("a token has %d bytes; at most %d are taken", longest, maxPieces)
+	}
+	return longest, nil
 }
 
 func broken(err error) error {
@@ -173,6 +221,18 @@ type part struct {
 	Right *bool `json:"strip_right"`
 
 	Behavior string `json:"behavior"`
+
+	Charsmap string         `json:"precompiled_charsmap"`
+	Pattern  jsontext.Value `json:"pattern"`
+	Content  string         `json:"content"`
+	Prepend  string         `json:"prepend"`
+
+	AddPrefix   *bool  `json:"add_prefix_space"`
+	UseRegex    *bool  `json:"use_regex"`
+	Replacement string `json:"replacement"`
+	Scheme      string `json:"prepend_scheme"`
+	Split       *bool  `json:"split"`
+	Digits      *bool  `json:"individual_digits"`
 }
 
 func partOf(v jsontext.Value, depth int, left *int) (*part, error) {
@@ -227,6 +287,25 @@ func steps(v jsontext.Value, depth int, left *int) (out []step, err error) {
 			out = append(out, lowercase)
 		}
 		return out, nil
+	case "Precompiled":
+		m, err := parseCharsmap(p.Charsmap)
+		if err != nil {
+			return nil, err
+		}
+		return []step{m.apply}, nil
+	case "Replace":
+		f, err := replace(p.Pattern, p.Content)
+		if err != nil {
+			return nil, err
+		}
+		return []step{f}, nil
+	case "Prepend":
+		return []step{func(s string) string {
+			if s == "" {
+				return s
+			}
+			return p.Prepend + s
+		}}, nil
 	case "Strip":
 		l, r := is(p.Left, true), is(p.Right, true)
 		return []step{func(s string) string { return strip(s, l, r) }}, nil
@@ -250,20 +329,30 @@ func cuts(v jsontext.Value, depth int, left *int) (out []cut, err error) {
 			if err != nil {
 				return nil, err
 			}
+			if len(out) > 0 && slices.ContainsFunc(more, func(c cut) bool { return c.first }) {
+				return nil, refuse("its pre-tokenizer Metaspace is to prepend to the first word, behind another pre-tokenizer, which is not known")
+			}
 			out = append(out, more...)
 		}
 		return out, nil
 	case "BertPreTokenizer":
-		return []cut{atSpace, atPunctuation}, nil
+		return plain(atSpace, atPunctuation), nil
 	case "WhitespaceSplit":
-		return []cut{atSpace}, nil
+		return plain(atSpace), nil
 	case "Whitespace":
-		return []cut{wordsAndRest}, nil
+		return plain(wordsAndRest), nil
 	case "Punctuation":
 		if b := cmp.Or(p.Behavior, "Isolated"); !strings.EqualFold(b, "Isolated") {
 			return nil, refuse("its pre-tokenizer Punctuation is to be %q; only Isolated is known", b)
 		}
-		return []cut{atPunctuation}, nil
+		return plain(atPunctuation), nil
+	case "Digits":
+		return plain(digits(is(p.Digits, false))), nil
+	case "ByteLevel":
+		return plain(byteLevel(is(p.AddPrefix, true), is(p.UseRegex, true))), nil
+	case "Metaspace":
+		c, err := metaspace(p)
+		return []cut{c}, err
 	}
 	return nil, refuse("its pre-tokenizer %q is not known", p.Type)
 }

@@ -1,4 +1,4 @@
-package wordpiece
+package subword
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ func TestModelsOfAFolder(t *testing.T) {
 	put(t, filepath.Join(dir, "org/model/tokenizer.json"), small)
 	put(t, filepath.Join(dir, "org/model/idf.json"), `{"sea": 2.5, "[UNK]": 9, "nowhere": 1}`)
 	put(t, filepath.Join(dir, "bare/tokenizer.json"), small)
-	put(t, filepath.Join(dir, "bad/tokenizer.json"), `{"model": {"type": "BPE", "vocab": {}, "merges": []}}`)
+	put(t, filepath.Join(dir, "bad/tokenizer.json"), `{"model": {"type": "WordLevel", "vocab": {}}}`)
 	put(t, filepath.Join(out, "model/tokenizer.json"), small)
 	if err := os.Symlink(filepath.Join(out, "model"), filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestModelsOfAFolder(t *testing.T) {
 	if _, err := s.Weights("bare"); err == nil {
 		t.Error("weights of a model without any")
 	}
-	if _, err := s.Tokenizer("bad"); err == nil || !strings.Contains(err.Error(), "BPE") {
+	if _, err := s.Tokenizer("bad"); err == nil || !strings.Contains(err.Error(), "WordLevel") {
 		t.Error(err)
 	}
 	if _, err := NewStore(filepath.Join(dir, "no folder")).Tokenizer("org/model"); err == nil {
@@ -101,17 +101,32 @@ func TestModelsAreReadAgain(t *testing.T) {
 func TestFilesThatAreRefused(t *testing.T) {
 	vocab := `"vocab": {"a": 1}`
 	for name, c := range map[string]struct{ file, want string }{
-		"no JSON":              {"{", "no JSON"},
-		"another model":        {`{"model": {"type": "Unigram", "vocab": [["a", 1]]}}`, "Unigram"},
-		"no vocabulary":        {`{"model": {"type": "WordPiece", "vocab": {}}}`, "vocabulary"},
-		"numbers of no kind":   {`{"model": {"vocab": {"a": -1}}}`, "/model/vocab"},
-		"a long token":         {`{"model": {"vocab": {"` + strings.Repeat("a", 1000) + `": 1}}}`, "1000 bytes"},
-		"long words":           {`{"model": {"max_input_chars_per_word": 100000, ` + vocab + `}}`, "characters"},
-		"a normalizer":         {`{"normalizer": {"type": "Precompiled"}, "model": {` + vocab + `}}`, "Precompiled"},
-		"one within":           {`{"normalizer": {"type": "Sequence", "normalizers": [{"type": "Nmt"}]}, "model": {` + vocab + `}}`, "Nmt"},
-		"a pre-tokenizer":      {`{"pre_tokenizer": {"type": "ByteLevel"}, "model": {` + vocab + `}}`, "ByteLevel"},
-		"a way of punctuation": {`{"pre_tokenizer": {"type": "Punctuation", "behavior": "Removed"}, "model": {` + vocab + `}}`, "Removed"},
-		"a whole-word token":   {`{"added_tokens": [{"id": 3, "content": "x", "single_word": true}], "model": {` + vocab + `}}`, "not known"},
+		"no JSON":                {"{", "no JSON"},
+		"another model":          {`{"model": {"type": "WordLevel", "vocab": {"a": 1}}}`, "WordLevel"},
+		"no vocabulary":          {`{"model": {"type": "WordPiece", "vocab": {}}}`, "vocabulary"},
+		"numbers of no kind":     {`{"model": {"vocab": {"a": -1}}}`, "/model/vocab"},
+		"a long token":           {`{"model": {"vocab": {"` + strings.Repeat("a", 1000) + `": 1}}}`, "1000 bytes"},
+		"long words":             {`{"model": {"max_input_chars_per_word": 100000, ` + vocab + `}}`, "characters"},
+		"a normalizer":           {`{"normalizer": {"type": "Precompiled"}, "model": {` + vocab + `}}`, "Precompiled"},
+		"one within":             {`{"normalizer": {"type": "Sequence", "normalizers": [{"type": "Nmt"}]}, "model": {` + vocab + `}}`, "Nmt"},
+		"a pre-tokenizer":        {`{"pre_tokenizer": {"type": "Split"}, "model": {` + vocab + `}}`, "Split"},
+		"a way of punctuation":   {`{"pre_tokenizer": {"type": "Punctuation", "behavior": "Removed"}, "model": {` + vocab + `}}`, "Removed"},
+		"no merges":              {`{"model": {"type": "BPE", "vocab": {"a": 1}}}`, "/model/merges"},
+		"a merge of one":         {`{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": ["a"]}}`, "merge 0"},
+		"a merge of no token":    {`{"model": {"type": "BPE", "vocab": {"a": 1, "b": 2}, "merges": ["a b"]}}`, "merge 0"},
+		"a merge of numbers":     {`{"model": {"type": "BPE", "vocab": {"a": 1}, "merges": [[1, 2]]}}`, "/model/merges/0"},
+		"an unknown of no token": {`{"model": {"type": "BPE", "unk_token": "u", "vocab": {"a": 1}, "merges": []}}`, "unknown token"},
+		"chance":                 {`{"model": {"type": "BPE", "dropout": 0.1, "vocab": {"a": 1}, "merges": []}}`, "chance"},
+		"an end of words":        {`{"model": {"type": "BPE", "end_of_word_suffix": "</w>", "vocab": {"a": 1}, "merges": []}}`, "suffix"},
+		"scores of no kind":      {`{"model": {"type": "Unigram", "vocab": [["a", "b"]]}}`, "/model/vocab/0"},
+		"scores alone":           {`{"model": {"type": "Unigram", "vocab": [1]}}`, "/model/vocab"},
+		"a token twice":          {`{"model": {"type": "Unigram", "vocab": [["a", 1], ["a", 2]]}}`, "twice"},
+		"an unknown beyond all":  {`{"model": {"type": "Unigram", "unk_id": 1, "vocab": [["a", 1]]}}`, "number 1"},
+		"an expression":          {`{"normalizer": {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "}, "model": {` + vocab + `}}`, "Replace"},
+		"no pattern":             {`{"normalizer": {"type": "Replace"}, "model": {` + vocab + `}}`, "Replace"},
+		"a table cut off":        {`{"normalizer": {"type": "Precompiled", "precompiled_charsmap": "EAAAAAAA"}, "model": {` + vocab + `}}`, "cut off"},
+		"a long mark":            {`{"pre_tokenizer": {"type": "Metaspace", "replacement": "__"}, "model": {` + vocab + `}}`, "one character"},
+		"a first word behind":    {`{"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}, {"type": "Metaspace", "prepend_scheme": "first"}]}, "model": {` + vocab + `}}`, "first word"},
 		"many levels": {
 			`{"normalizer": ` + strings.Repeat(`{"type": "Sequence", "normalizers": [`, 20) + `{"type": "NFC"}` + strings.Repeat(`]}`, 20) + `, "model": {` + vocab + `}}`, "too many parts",
 		},
@@ -124,7 +139,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 
 func FuzzTokens(f *testing.F) {
 	var toks []*Tokenizer
-	for _, name := range []string{"uncased", "plain", "split"} {
+	for _, name := range []string{"uncased", "plain", "split", "unigram", "unigram-bytes", "bytelevel", "pairs", "pairs-bytes"} {
 		b, err := os.ReadFile("testdata/" + name + ".json")
 		if err != nil {
 			f.Fatal(err)
@@ -149,6 +164,13 @@ func FuzzTokens(f *testing.F) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))
+	for _, name := range []string{"unigram", "unigram-bytes", "bytelevel", "pairs", "pairs-bytes"} {
+		b, err := os.ReadFile("testdata/" + name + ".json")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		tok, err := Parse(b)
 		if (tok == nil) == (err == nil) {
