@@ -121,12 +121,14 @@ func TestSummaBrokerMetricsForget(t *testing.T) {
 	n.Called("search", "ok", time.Millisecond)
 	n.Called("search", "unavailable", time.Millisecond)
 	n.Stale()
+	n.Polled("ok")
 	if lines(`backend="n"`) == 0 {
 		t.Error("nothing is counted of a node")
 	}
 	n.Forget()
 	n.Called("search", "ok", time.Millisecond)
 	n.Stale()
+	n.Polled("ok")
 	if got := lines(`backend="n"`); got != 0 {
 		t.Errorf("%d lines of a node that is gone", got)
 	}

@@ -17,6 +17,7 @@ type SummaBroker struct {
 	backendSeconds *summaries
 	backendCalls   *prometheus.CounterVec
 	stale          *prometheus.CounterVec
+	polls          *prometheus.CounterVec
 	cut            prometheus.Counter
 
 	rejected, ambiguous, writeRejected, flushes, partial indexCounters
@@ -57,14 +58,17 @@ func (m *Metrics) SummaBroker() *SummaBroker {
 		ambiguous:      indexCounter("ambiguous_index_total", "Reads of an index that several shards have without a rule.", "index"),
 		stale:          counter("stale_topology_serves_total", "Reads that went to a suspect node because none was healthy.", "backend"),
 		writeRejected:  indexCounter("write_rejected_total", "Writes that were refused before a node was asked.", "index", "reason"),
-		flushes:        indexCounter("stream_flushes_total", "Runs of documents of streams that were sent to nodes.", "index"),
+		flushes:        indexCounter("stream_flushes_total", "Runs of documents of streams, also those that were refused.", "index"),
 		partial:        indexCounter("partial_reads_total", "Partitions that reads were answered without.", "index", "rpc", "shard"),
+		polls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weft_summa_broker_polls_total", Help: "Looks at nodes, which ask for their indexes, by code.",
+		}, []string{"backend", "code"}),
 		cut: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weft_summa_broker_connections_cut_total", Help: "Connections of clients that were cut off because a reply was not taken.",
 		}),
 		indexes: map[searched]SummaSearches{},
 	}
-	m.reg.MustRegister(b.searchSeconds, b.searches, b.rejected.vec, b.backendSeconds, b.backendCalls, b.ambiguous.vec, b.stale, b.writeRejected.vec, b.flushes.vec, b.partial.vec, b.cut)
+	m.reg.MustRegister(b.searchSeconds, b.searches, b.rejected.vec, b.backendSeconds, b.backendCalls, b.ambiguous.vec, b.stale, b.writeRejected.vec, b.flushes.vec, b.partial.vec, b.polls, b.cut)
 	return b
 }
 
@@ -95,7 +99,7 @@ func (b *SummaBroker) WriteRejected(index, reason string) {
 	b.writeRejected.inc(index, reason)
 }
 
-// Flushed counts a run of documents of a stream.
+// Flushed counts a run of documents of a stream, whatever becomes of it.
 func (b *SummaBroker) Flushed(index string) { b.flushes.inc(index) }
 
 // Partial counts a partition that a read was answered without.
@@ -214,6 +218,15 @@ func (n *SummaBackend) calledLocked(c *backendCalls, rpc, code string, took time
 	}
 }
 
+// Polled counts a look at the node with its code. It is none of the calls that Called counts.
+func (n *SummaBackend) Polled(code string) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if !n.gone {
+		n.b.polls.WithLabelValues(n.id, code).Inc()
+	}
+}
+
 // Stale counts a read that went to the node while it was suspect.
 func (n *SummaBackend) Stale() {
 	n.mu.RLock()
@@ -237,6 +250,7 @@ func (n *SummaBackend) Forget() {
 	n.b.backendSeconds.forget(func(id, _ string) bool { return id == n.id })
 	n.b.backendCalls.DeletePartialMatch(labels)
 	n.b.stale.DeletePartialMatch(labels)
+	n.b.polls.DeletePartialMatch(labels)
 }
 
 // FleetSample is what is known of one node.

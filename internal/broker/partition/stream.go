@@ -24,8 +24,6 @@ type Stream struct {
 	// Send indexes a batch, given as an encoded BatchIndexDocumentsRequest with its index, on one shard or, by BatchIndexDocuments, on
 	// several. It returns the encoded reply.
 	Send func(ctx context.Context, index string, batch []byte) (reply []byte, err error)
-	// Sent, if set, is told of each run that was taken.
-	Sent func(index string)
 
 	index     string
 	batch     []byte
@@ -120,9 +118,6 @@ func (s *Stream) flush(ctx context.Context) error {
 			}
 			s.errors = appendBytes(s.errors, 2, f.val)
 		}
-	}
-	if s.Sent != nil {
-		s.Sent(index)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ type IndexTopology struct {
 	Index       string
 	Partitioned bool
 	Ambiguous   bool            // as Route.Ambiguous
-	Shards      []ShardReplicas // those that have the index, by name
+	Shards      []ShardReplicas // those that have a routable copy, by name
 }
 
 // MergePolicy is how the answers of several shards become one.
@@ -28,24 +28,25 @@ type ShardReplicas struct {
 	Nodes  []*Node // by id, also those that are not routable: their state tells
 }
 
-// Topology returns where the named index is; all indexes by name for "". An index that no node told of is left out. Copies on nodes that
-// are not routable are shown, but only routable ones make an index ambiguous.
+// Topology returns where the named index is; all indexes by name for "". Where a shard has a routable copy, its other copies are shown, too; a
+// shard that has none, and an index that has no such shard, are left out.
 func (v *View) Topology(index string) []IndexTopology {
 	if index != "" {
 		number, ok := v.byIndex[index]
 		if !ok {
 			return nil
 		}
-		return []IndexTopology{v.topology(v.entries[number])}
+		return v.topology(nil, v.entries[number])
 	}
 	out := make([]IndexTopology, 0, len(v.order))
 	for _, number := range v.order {
-		out = append(out, v.topology(v.entries[number]))
+		out = v.topology(out, v.entries[number])
 	}
 	return out
 }
 
-func (v *View) topology(e entry) IndexTopology {
+// topology appends where an index is, if it is anywhere.
+func (v *View) topology(out []IndexTopology, e entry) []IndexTopology {
 	t := IndexTopology{Index: e.name, Partitioned: e.rule.Partitioned()}
 	if h, err := v.find(e.name); err == nil && !t.Partitioned {
 		t.Ambiguous = h.shards > 1 && !h.pinned
@@ -58,7 +59,11 @@ func (v *View) topology(e entry) IndexTopology {
 		s := &t.Shards[len(t.Shards)-1]
 		s.Nodes = append(s.Nodes, n)
 	}
-	return t
+	t.Shards = slices.DeleteFunc(t.Shards, func(s ShardReplicas) bool { return !slices.ContainsFunc(s.Nodes, (*Node).Routable) })
+	if len(t.Shards) == 0 {
+		return out
+	}
+	return append(out, t)
 }
 
 // Backends returns all nodes by id, for GetBackends ("Diagnostics and control").

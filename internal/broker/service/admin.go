@@ -127,7 +127,7 @@ func (a *admin) count(ctx context.Context, p *picture, n *route.Node, index stri
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
 	req := &summapb.GetIndexInfoRequest{IndexName: index}
-	return a.b.ask(ctx, k, "/summa.SearchService/GetIndexInfo", "get_index_info", infoTimeout, req, infoBytes, a.b.memory, func(m []byte) (err error) {
+	return a.b.ask(ctx, k, "/summa.SearchService/GetIndexInfo", infoTimeout, req, infoBytes, a.b.memory, func(m []byte) (err error) {
 		into.NumDocs, into.NumSegments, err = counts(m)
 		return err
 	})

@@ -70,31 +70,26 @@ func charge(ctx context.Context, gate *admit.Gate, have, more int64) (given int6
 }
 
 // ask asks a node something for the broker itself and hands the message of its reply, of at most most bytes, to read. Memory for a long one comes
-// out of gate.
-func (b *Broker) ask(ctx context.Context, k *backend, method, rpc string, timeout time.Duration, req proto.Message, most int, gate *admit.Gate, read func([]byte) error) error {
-	began := time.Now()
-	err := func() error {
-		data, err := grpcraw.Encode(req)
-		if err != nil {
-			return err
-		}
-		h := &holding{gate: gate}
-		defer h.free()
-		r, err := k.node.Do(ctx, &grpcraw.Call{Method: method, Accept: grpcraw.Accepted, Timeout: timeout, Message: data}, most, h.room(ctx))
-		if err != nil {
-			return err
-		}
-		if err := r.End.Err(); err != nil {
-			return err
-		}
-		message, err := r.Message(most, h.room(ctx))
-		if err != nil {
-			return err
-		}
-		return read(message)
-	}()
-	k.calls.Called(rpc, codeName(err), time.Since(began))
-	return err
+// out of gate. It is not counted among the calls of the node.
+func (b *Broker) ask(ctx context.Context, k *backend, method string, timeout time.Duration, req proto.Message, most int, gate *admit.Gate, read func([]byte) error) error {
+	data, err := grpcraw.Encode(req)
+	if err != nil {
+		return err
+	}
+	h := &holding{gate: gate}
+	defer h.free()
+	r, err := k.node.Do(ctx, &grpcraw.Call{Method: method, Accept: grpcraw.Accepted, Timeout: timeout, Message: data}, most, h.room(ctx))
+	if err != nil {
+		return err
+	}
+	if err := r.End.Err(); err != nil {
+		return err
+	}
+	message, err := r.Message(most, h.room(ctx))
+	if err != nil {
+		return err
+	}
+	return read(message)
 }
 
 var errDecode = status.Error(codes.Internal, "failed to decode Protobuf message")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -23,6 +24,7 @@ type backend struct {
 	node     *grpcraw.Node
 	searches *admit.Gate
 	calls    *obs.SummaBackend
+	blamed   atomic.Pointer[time.Time] // when the log named it last; nil: never
 
 	users atomic.Int64  // twice as many as use it, and one more once it is retired
 	idle  chan struct{} // closed when retired and nobody uses it
@@ -171,10 +173,11 @@ func (b *Broker) list(ctx context.Context, n fleet.Node) (names []string, err er
 		return nil, status.Error(codes.Unavailable, "the node is gone")
 	}
 	defer k.leave()
-	err = b.ask(ctx, k, "/summa.IndexService/ListIndexes", "list_indexes", b.cfg.ListTimeout, &summapb.ListIndexesRequest{}, listBytes, b.polls, func(m []byte) (err error) {
+	err = b.ask(ctx, k, "/summa.IndexService/ListIndexes", b.cfg.ListTimeout, &summapb.ListIndexesRequest{}, listBytes, b.polls, func(m []byte) (err error) {
 		names, err = indexNames(m, listNames)
 		return err
 	})
+	k.calls.Polled(codeName(err))
 	if err != nil {
 		return nil, fmt.Errorf("list the indexes of %s: %w", n.ID, err)
 	}

@@ -13,9 +13,9 @@ import (
 func (b *Broker) stream(c *relay.Call) error {
 	s := &partition.Stream{
 		Send: func(ctx context.Context, index string, batch []byte) ([]byte, error) {
+			b.metrics.Flushed(b.picture.Load().labelOf(index)) // also one that is refused, as the reference counts
 			return b.sendRun(ctx, c, index, batch)
 		},
-		Sent: func(index string) { b.metrics.Flushed(b.picture.Load().labelOf(index)) },
 	}
 	for {
 		err := c.Next()

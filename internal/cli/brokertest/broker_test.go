@@ -195,7 +195,7 @@ func TestANodeIsKilledAndComesBack(t *testing.T) {
 	if got, err := b.search.Search(t.Context(), all("a1")); err != nil || len(got.Hits) != 3 {
 		t.Errorf("the other node: %v, %v", got, err)
 	}
-	polls := `summa_broker_backend_requests_total{backend="b",code="ok",rpc="list_indexes"}`
+	polls := `weft_summa_broker_polls_total{backend="b",code="ok"}`
 	was := number(t, b.metric(t, polls))
 	servers[1] = startServer(t, servers[1].dir, servers[1].addr)
 	b.becomes(t, "b", "healthy")
@@ -252,7 +252,7 @@ func TestANodeThatStandsStillDelaysNobody(t *testing.T) {
 	if _, err := b.search.Search(short, all("b1")); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("a call with a deadline: %v", err)
 	}
-	polls := `summa_broker_backend_requests_total{backend="a",code="ok",rpc="list_indexes"}`
+	polls := `weft_summa_broker_polls_total{backend="a",code="ok"}`
 	was := number(t, b.metric(t, polls))
 	b.becomes(t, "b", "suspect")
 	soon(t, "the other node is polled", func() bool { return number(t, b.metric(t, polls)) >= was+2 })
