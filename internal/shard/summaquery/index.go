@@ -26,8 +26,8 @@ type Index struct {
 	Schema    *schema.Schema
 	Analyzers exec.Analyzers
 	Leaves    []exec.Leaf
-	Segments  []string         // the id of each leaf, 32 hex digits; ascending, as equals stand by it
-	Cache     *Cache           // may be nil
+	Segments  []string       // the id of each leaf, 32 hex digits; ascending, as equals stand by it
+	Cache     *Cache         // may be nil
 	Models    *subword.Store // of texts that are searched for in sparse vectors; nil: there are none
 	// Charge is told of what a reply takes in memory before it is made; its error ends the search. Nil: nobody counts.
 	Charge func(bytes int) error
