@@ -163,6 +163,43 @@ func TestASuspectPrimaryGivesNothing(t *testing.T) {
 	})
 }
 
+// TestAMoveTakesNothingFromWhoLostItsDiskWhileTheOtherMissesWrites: the one with the documents is right, however much it misses, and none of them is
+// cleaned away because the empty one did not have it.
+func TestAMoveTakesNothingFromWhoLostItsDiskWhileTheOtherMissesWrites(t *testing.T) {
+	for lost := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			f, byID := pairs(t, 200)
+			co := f.keeper(Options{})
+			defer co.shut(t)
+			<-time.After(5 * time.Second) // they are known
+			a, b := f.at(addr(2, lost)), f.at(addr(2, 1-lost))
+			id := slices.Sorted(maps.Keys(b.docs("default")))[0]
+			a.wipe()
+			<-time.After(5 * time.Second)
+			misses := func(context.Context, string) { co.missed(t, b.addr, id) }
+			b.setBefore(misses)
+			co.missed(t, b.addr, id)
+			if !co.cluster.Suspect(a.addr) {
+				t.Fatal("it is not suspect")
+			}
+			if m := co.mostTrusted(co.cluster.State().Groups[2].Members); m.Addr != b.addr {
+				t.Errorf("%s is taken for right", m.Addr)
+			}
+			job, err := co.StartRebalance(t.Context(), 3, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(20 * time.Minute) // it goes on in the end though the member keeps missing writes
+			b.setBefore(nil)
+			rec, err := co.ended(t, job)
+			if err != nil || rec.State != Done {
+				t.Fatalf("%+v, %v", rec, err)
+			}
+			f.same("default", byID)
+		})
+	}
+}
+
 // What a member has missed of documents that its group does not own any more is forgotten.
 func TestNothingIsGivenToWhoDoesNotOwnIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

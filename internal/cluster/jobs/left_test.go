@@ -235,9 +235,9 @@ func TestOnlyWhatWasListenedToIsSilence(t *testing.T) {
 // TestWhoIsGoneForGoodTakesNothingAlong draws writes that one member misses, and coordinators that are gone with what they kept, told or not: whatever
 // was acknowledged by the others of the group stays, and comes to that member, though nobody knows any more that it missed it.
 func TestWhoIsGoneForGoodTakesNothingAlong(t *testing.T) {
-	rounds := 30
+	rounds := 15
 	if raced {
-		rounds = 6
+		rounds = 4
 	}
 	for seed := range rounds {
 		synctest.Test(t, func(t *testing.T) {

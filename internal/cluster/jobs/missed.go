@@ -499,12 +499,15 @@ const (
 	lately   // it had missed something a moment ago
 	refuses  // it lacks documents that it refuses, and nothing else as far as it is known
 	ofOthers // another coordinator keeps something for it
-	own      // something is kept for it here, or it may have lost its documents
+	own      // something is kept for it here, or was by who is gone
+	empty    // it may have lost its documents
 )
 
 // doubts says how little a member can be taken at its word.
 func (r *Runner) doubts(addr string) int {
 	switch {
+	case r.suspect(addr):
+		return empty
 	case r.lacks(addr):
 		return own
 	case r.others.keeps(addr):
