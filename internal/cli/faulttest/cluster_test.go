@@ -165,7 +165,7 @@ type cluster struct {
 	fat   atomic.Pointer[string] // what the watch has killed
 
 	lost    map[int]bool // groups of which a member has lost its disk since the cluster was whole
-	orphans bool         // a broker has lost its disk since then
+	orphans time.Time    // when a broker has lost its disk last
 }
 
 // keeping is where brokers agree on the shard map.

@@ -191,7 +191,7 @@ func (c *cluster) loseBroker() *fault {
 	return &fault{
 		name: b.name + " loses its disk", on: []*server{&b.server},
 		begin: func() error {
-			c.orphans = true
+			c.orphans = time.Now()
 			if err := b.kill(); err != nil {
 				return err
 			}

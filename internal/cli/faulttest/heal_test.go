@@ -30,12 +30,12 @@ func eventually(t *testing.T, what string, ok func(ctx context.Context) string) 
 	await(t, patience, what, ok)
 }
 
-// eventually is that for what may wait for a broker that is gone for good: five minutes at most, as docs/cluster.md has it.
+// eventually is that for what may wait for a broker that is gone for good: for five minutes from when it was last heard, as docs/cluster.md has it.
 func (c *cluster) eventually(what string, ok func(ctx context.Context) string) {
 	c.t.Helper()
 	most := patience
-	if c.orphans {
-		most += 5 * time.Minute
+	if !c.orphans.IsZero() {
+		most += max(0, 5*time.Minute-time.Since(c.orphans))
 	}
 	await(c.t, most, what, ok)
 }
@@ -68,7 +68,6 @@ func (c *cluster) mended() {
 	c.t.Helper()
 	c.quiet(true)
 	clear(c.lost)
-	defer func() { c.orphans = false }()
 	for _, b := range c.middle {
 		c.repaired(b)
 	}
