@@ -348,6 +348,9 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	k.startAPI()
 	k.pod(pod("bb", "0", "10.0.0.3"))
 	f.until("b bb")
+	// One more, which the watch tells: a watch that was short and told nothing is not taken up where it was, but listed anew.
+	k.pod(pod("bc", "0", "10.0.0.3"))
+	f.until("b bb bc")
 	// Once more, without its past: the watch is asked for when it is ready.
 	k.away.Store(true)
 	stop(k.api)
@@ -355,11 +358,11 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	k.startAPI()
 	k.away.Store(false)
 	k.pod(pod("c", "0", "10.0.0.3"))
-	f.until("b bb c")
+	f.until("b bb bc c")
 	for i := range 20 {
 		k.pod(pod(fmt.Sprintf("d%02d", i), "0", "10.0.0.4"))
 	}
-	f.until("b bb c d00 d01 d02 d03 d04 d05 d06 d07 d08 d09 d10 d11 d12 d13 d14 d15 d16 d17 d18 d19")
+	f.until("b bb bc c d00 d01 d02 d03 d04 d05 d06 d07 d08 d09 d10 d11 d12 d13 d14 d15 d16 d17 d18 d19")
 	f.stop()
 	if strings.Contains(said.String(), "level=ERROR") || !strings.Contains(said.String(), "too old resource version") {
 		t.Errorf("discovery said:\n%s", said.String())
