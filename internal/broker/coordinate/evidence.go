@@ -28,6 +28,8 @@ const MostHeld = 256 << 20
 type Limits struct {
 	Transfer int                     // bytes of all replies together, and of the answer
 	Hold     func(bytes int64) error // charges memory until the call ends; nil: nothing is charged
+	// Blame is told whose evidence was refused where it is one node's, also where the refusal names none; nil: nobody is told.
+	Blame func(part int, err error)
 }
 
 // What is held of replies, in bytes, as it is charged.
@@ -110,6 +112,7 @@ type evidence struct {
 	p       *Plan
 	replies []Reply
 	fault   func(part int, err error) error
+	blame   func(part int, err error)
 	budget  budget
 
 	docs []doc // hits in the order of replies, then what is only nominated
@@ -142,7 +145,7 @@ type head struct {
 
 // read makes evidence of replies. Faults of one node are told by fault.
 func (p *Plan) read(ctx context.Context, replies []Reply, l Limits, fault func(part int, err error) error) (*evidence, error) {
-	e := &evidence{p: p, replies: replies, fault: fault, budget: budget{most: int64(l.Transfer) + MostHeld, hold: l.Hold}, seeded: len(replies) > 0}
+	e := &evidence{p: p, replies: replies, fault: fault, blame: l.Blame, budget: budget{most: int64(l.Transfer) + MostHeld, hold: l.Hold}, seeded: len(replies) > 0}
 	sum := 0
 	for i := range replies {
 		sum += len(replies[i].Message)
@@ -166,20 +169,20 @@ func (p *Plan) read(ctx context.Context, replies []Reply, l Limits, fault func(p
 		case !p.tracing:
 			continue
 		case h.traces == 0:
-			return nil, fault(replies[i].Part, errNoTrace)
+			return nil, fault(replies[i].Part, e.faultOf(errNoTrace, i))
 		case h.traces > 1:
-			return nil, fault(replies[i].Part, errTraces)
+			return nil, fault(replies[i].Part, e.faultOf(errTraces, i))
 		}
 	}
 	for i := range heads {
 		h := &heads[i]
 		switch {
 		case p.expected != "" && (h.cut || h.method != p.expected):
-			return nil, errIncomplete
+			return nil, e.faultOf(errIncomplete, i)
 		case h.method != heads[0].method:
-			return nil, errMethods
+			return nil, e.faultOf(errMethods, i)
 		case p.seed && !h.seeded:
-			return nil, errSeeding
+			return nil, e.faultOf(errSeeding, i)
 		}
 		e.cut, e.seeded, e.method = e.cut || h.cut, e.seeded && h.seeded, h.method
 		e.traces = append(e.traces, h.trace)
@@ -224,10 +227,14 @@ func (p *Plan) read(ctx context.Context, replies []Reply, l Limits, fault func(p
 	return e, nil
 }
 
-// faultOf tells whose message cannot be read; what is wrong with evidence is told as it is.
+// faultOf tells whose message cannot be read; what is wrong with evidence is told as it is, and whose it is to who wants to know.
 func (e *evidence) faultOf(err error, reply int) error {
+	part := e.replies[reply].Part
 	if err == errWire {
-		return e.fault(e.replies[reply].Part, err)
+		return e.fault(part, err)
+	}
+	if e.blame != nil && status.Code(err) == codes.FailedPrecondition {
+		e.blame(part, err)
 	}
 	return err
 }

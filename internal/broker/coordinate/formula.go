@@ -71,7 +71,7 @@ func (e *evidence) byFormula(ctx context.Context, r *ranking) error {
 		}
 		// The sign of a zero says nothing (B9).
 		if p.way == byFormula && s != e.docs[n].score {
-			return errDisagree
+			return e.faultOf(errDisagree, int(e.docs[n].part))
 		}
 		order[n] = placed{doc: uint32(n), score: s}
 	}

@@ -27,6 +27,17 @@ type Index struct {
 	Missing []int
 	// Locate tells which partition the document with a key belongs to (section Placement and partitions). Writes of documents need it.
 	Locate func(key []byte) int
+	// Blame is told whose reply a call was refused for: that of a node which does not honour what it was asked, or does not account for it.
+	// The text of such a refusal names no node. Nil: nobody is told.
+	Blame func(part int, err error)
+}
+
+// blame tells of a refusal whose reply it was.
+func (ix *Index) blame(part int, err error) error {
+	if ix.Blame != nil {
+		ix.Blame(part, err)
+	}
+	return err
 }
 
 // Whole refuses with UNAVAILABLE where a partition cannot be asked (section Routing): what every write and every strict read begins with.

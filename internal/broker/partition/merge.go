@@ -78,16 +78,17 @@ func (ix *Index) merge(outs []outcome, s *Shape, limit int, missing uint32) ([]b
 	want := s.Method()
 	for i := range all {
 		if want != "" && string(all[i].method) != want {
-			return nil, status.Error(codes.FailedPrecondition, "a shard does not support the requested candidate scoring contract; complete the Summa rollout")
+			return nil, ix.blame(all[i].part, status.Error(codes.FailedPrecondition,
+				"a shard does not support the requested candidate scoring contract; complete the Summa rollout"))
 		}
 	}
 	for i := range all {
 		if !bytes.Equal(all[i].method, all[0].method) {
-			return nil, status.Error(codes.FailedPrecondition, "shards returned incompatible ranking methods; complete the Summa rollout")
+			return nil, ix.blame(all[i].part, status.Error(codes.FailedPrecondition, "shards returned incompatible ranking methods; complete the Summa rollout"))
 		}
 	}
-	if sharesAddress(all) {
-		return nil, status.Error(codes.FailedPrecondition, "duplicate candidate address across shards")
+	if second := sharesAddress(all); second >= 0 {
+		return nil, ix.blame(all[second].part, status.Error(codes.FailedPrecondition, "duplicate candidate address across shards"))
 	}
 	sum := results{seeded: true, missing: missing}
 	union := 0
@@ -110,7 +111,7 @@ func (ix *Index) merge(outs []outcome, s *Shape, limit int, missing uint32) ([]b
 	}
 	for i := range all {
 		if err := all[i].exports(s); err != nil {
-			return nil, err
+			return nil, ix.blame(all[i].part, err)
 		}
 	}
 	sum.method = all[0].method
@@ -256,9 +257,9 @@ func (r *results) exports(s *Shape) error {
 	return nil
 }
 
-// sharesAddress says whether two partitions have a document of one address (B3). A segment lies on one shard, so that few documents have to
-// be compared. Hits without a segment have no address.
-func sharesAddress(all []results) bool {
+// sharesAddress finds the reply with a document of an address that one before it has as well (B3); -1: there is none. A segment lies on one
+// shard, so that few documents have to be compared. Hits without a segment have no address.
+func sharesAddress(all []results) int {
 	owner := map[string]int{}
 	var shared map[string]bool
 	for i := range all {
@@ -280,7 +281,7 @@ func sharesAddress(all []results) bool {
 		}
 	}
 	if shared == nil {
-		return false
+		return -1
 	}
 	type address struct {
 		segment string
@@ -295,12 +296,12 @@ func sharesAddress(all []results) bool {
 			}
 			a := address{string(h.segment), h.doc}
 			if first, ok := seen[a]; ok && first != i {
-				return true
+				return i
 			}
 			seen[a] = i
 		}
 	}
-	return false
+	return -1
 }
 
 // before orders hits: score descending, then segment id. A score that is no number is equal to every other, as it is to the reference.

@@ -138,11 +138,11 @@ func (t *tally) add(ix *Index, o outcome, positions []uint32, batch bool) error 
 	}
 	switch {
 	case !batch && good+bad != uint64(len(positions)):
-		return status.Error(codes.DataLoss, "backend mutation response does not account for every input")
+		return ix.blame(o.part, status.Error(codes.DataLoss, "backend mutation response does not account for every input"))
 	case over:
-		return status.Error(codes.DataLoss, "backend mutation error index is out of bounds")
+		return ix.blame(o.part, status.Error(codes.DataLoss, "backend mutation error index is out of bounds"))
 	case twice:
-		return status.Error(codes.DataLoss, "backend mutation response repeats an error index")
+		return ix.blame(o.part, status.Error(codes.DataLoss, "backend mutation response repeats an error index"))
 	}
 	t.good = add32(t.good, uint32(good))
 	t.bad = add32(t.bad, uint32(bad))

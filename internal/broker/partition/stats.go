@@ -52,7 +52,7 @@ func (ix *Index) sumStats(outs []outcome, needed bool) (sum *summapb.TextStats, 
 			return nil, 0, ix.Fault(o.part, err)
 		}
 		if needed && m.Stats == nil {
-			return nil, 0, status.Error(codes.FailedPrecondition, "a shard omitted requested BM25 statistics")
+			return nil, 0, ix.blame(o.part, status.Error(codes.FailedPrecondition, "a shard omitted requested BM25 statistics"))
 		}
 		missing = add32(missing, m.MissingPartitions)
 		a.add(m.Stats)

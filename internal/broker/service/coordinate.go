@@ -27,7 +27,7 @@ func (b *Broker) coordinated(p *picture, r route.Route, shape *partition.Shape, 
 		if err != nil {
 			return err
 		}
-		limits := coordinate.Limits{Transfer: b.cfg.Transfer, Hold: g.held.room(c.Context())}
+		limits := coordinate.Limits{Transfer: b.cfg.Transfer, Hold: g.held.room(c.Context()), Blame: g.blame}
 		answer, err := s.plan.Answer(c.Context(), replies, len(left), began, limits, s.fault)
 		if err != nil {
 			return err

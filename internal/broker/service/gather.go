@@ -36,6 +36,7 @@ type gathering struct {
 func (b *Broker) gather(c *relay.Call, p *picture, index string, r *route.Route) *gathering {
 	g := &gathering{b: b, c: c, to: r.Parts, at: make([]*backend, len(r.Parts)), most: b.cfg.Limits.BackendDecode, held: holding{gate: b.memory}}
 	g.ix = &partition.Index{Name: index, Shards: make([]string, len(r.Parts)), Missing: r.Missing()}
+	g.ix.Blame = g.blame
 	if r.Rule != nil {
 		g.ix.Locate = r.Rule.Partition
 	}

@@ -289,6 +289,7 @@ func (b *Broker) search(c *relay.Call) (t relay.Target, err error) {
 					return err
 				}
 				if err := shape.CheckMethod(reply); err != nil {
+					g.blame(0, err)
 					return err
 				}
 				return c.Reply(bytesOf(reply))

@@ -113,7 +113,7 @@ type broker struct {
 // startBroker starts a broker, and waits until it has seen that all its nodes are healthy. It ends with the test.
 func startBroker(t testing.TB, cfg service.Config, o ...grpc.DialOption) *broker {
 	t.Helper()
-	cfg.Log, cfg.Metrics = obs.Discard(), cmp.Or(cfg.Metrics, obs.NewMetrics("test"))
+	cfg.Log, cfg.Metrics = cmp.Or(cfg.Log, obs.Discard()), cmp.Or(cfg.Metrics, obs.NewMetrics("test"))
 	b, err := service.New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -346,7 +346,8 @@ func unread(limit int) map[string]struct {
 // TestRepliesThatAreNoneAreRefused has a node of three answer what cannot be read to each call that goes to all of them. The refusal says
 // which shard it was, and the next call is answered.
 func TestRepliesThatAreNoneAreRefused(t *testing.T) {
-	const most = 64 << 20 // of a reply
+	const most = 64 << 20                                              // of a reply
+	bombed := map[string]bool{"all": true, "batch": true, "rrf": true} // one of each bound: it takes a second until one is
 	b := besiege(t, func(cfg *service.Config) { cfg.Limits.BackendDecode = most })
 	var sieges []siege
 	for _, of := range []struct{ call, rpc string }{
@@ -369,6 +370,9 @@ func TestRepliesThatAreNoneAreRefused(t *testing.T) {
 			limit = most / 3 // of all nodes together
 		}
 		for name, l := range unread(limit) {
+			if strings.HasSuffix(name, "bomb") && !bombed[of.call] {
+				continue
+			}
 			sieges = append(sieges, siege{name: name, call: of.call, lies: onlyS1(bytesOf(of.rpc, l.said)), code: l.code, text: atS1(of.call) + l.text})
 		}
 	}
