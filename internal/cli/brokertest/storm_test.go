@@ -388,8 +388,8 @@ func TestAStormOfDiscoveryLeavesCallsAlone(t *testing.T) {
 	at := make([]int, nodes)
 	var most int64
 	// storm makes changes for a while, with calls beside them. It tells how long those took, and the same calls through a broker that knows of these
-	// two nodes only: all that happens here shares the processors.
-	storm := func(length time.Duration) (stormy, control times) {
+	// two nodes only: all that happens here shares the processors. It tells too whether these had time for most of the changes.
+	storm := func(length time.Duration) (stormy, control times, idle bool) {
 		used := processor(t, pid)
 		over := after(length)
 		var beside sync.WaitGroup
@@ -436,19 +436,23 @@ func TestAStormOfDiscoveryLeavesCallsAlone(t *testing.T) {
 		t.Logf("%d changes in %v, which took the broker %v of processor time: %v; of the other calls %d were told that nobody is there",
 			changes, length, processor(t, pid)-used, stormy, told)
 		t.Logf("through a broker that has no storm, meanwhile: %v", control)
-		return stormy, control
+		return stormy, control, float64(changes) > 700*length.Seconds()
 	}
-	// Whatever else runs on this machine delays one broker or the other, so calls that took longer have to do so each time.
+	// Whatever else runs on this machine delays one broker or the other: calls that took longer have to do so each time, and processors that have
+	// no time for the test itself tell nothing.
 	const tries = 3
-	for try := 1; ; try++ {
-		stormy, control := storm(3 * time.Second)
+	slow := 0
+	for range tries {
+		stormy, control, idle := storm(3 * time.Second)
 		if t.Failed() || stormy.at(0.5) <= 5*control.at(0.5)+5*time.Millisecond && stormy.at(0.99) <= 5*control.at(0.99)+200*time.Millisecond {
 			break
 		}
-		if try == tries {
-			t.Errorf("calls took longer in the storm than what happens beside them tells")
-			break
+		if idle {
+			slow++
 		}
+	}
+	if slow == tries {
+		t.Errorf("calls took longer in the storm than what happens beside them tells")
 	}
 	for i := range nodes {
 		api.put(t, of(i, 0))
