@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
@@ -173,8 +174,9 @@ func (s *Server) listening(lis net.Listener) *front.Listening {
 			}
 			return services.Find(path)
 		},
-		Conn:  func() any { return grpcmsg.NewShare() },
-		Stall: s.cfg.Limits.Stall, Cut: s.cfg.Cut, Log: s.cfg.Log,
+		Conn:    func() any { return grpcmsg.NewShare() },
+		Accepts: grpcraw.Accepted + "," + encoding.Identity,
+		Stall:   s.cfg.Limits.Stall, Cut: s.cfg.Cut, Log: s.cfg.Log,
 		// Goroutines that are kept have stacks as large as calls need.
 		Workers: 8 * runtime.GOMAXPROCS(0),
 	})

@@ -195,6 +195,7 @@ func start(t testing.TB, o Options) *server {
 		}
 		return services.Find(path)
 	}
+	o.Accepts = "zstd,gzip,identity"
 	o.Cut = func() { sv.cuts.Add(1) }
 	o.Log = slog.New(slog.DiscardHandler)
 	sv.Server = New(o)

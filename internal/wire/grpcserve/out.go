@@ -4,8 +4,10 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 
 	"github.com/weft-search/weft/internal/wire/h2"
@@ -236,6 +238,9 @@ func (c *conn) tail(s *Stream) {
 		s.headed = true
 		c.put(":status", "200")
 		c.put("content-type", s.contentType)
+		if accepts := c.srv.o.Accepts; accepts != "" && s.encoding != "" && s.status.Code() == codes.Unimplemented && !slices.Contains(lists(accepts), s.encoding) {
+			c.put("grpc-accept-encoding", accepts)
+		}
 	}
 	c.putStatus(s.status, s.trailer)
 	c.send(s, true)

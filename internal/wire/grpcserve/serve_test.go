@@ -301,8 +301,18 @@ func TestStatusGoesOut(t *testing.T) {
 	if f, ok := p.read(); !ok || f.kind != h2.Reset || f.id != 5 || !bytes.Equal(f.b, word(h2.CodeNone)) {
 		t.Errorf("%+v", f)
 	}
-	p.ask(7, "/t/utf8", "")
-	if a := p.answer(7); a.tail["grpc-message"] != "a%EF%BF%BDb" {
+	// Who compresses in a way that is not taken is told which are.
+	for i, encoding := range []string{"br", "gzip", "identity"} {
+		id := uint32(11 + 2*i)
+		p.open(id, "/grpc.health.v1.Health/Check", "grpc-encoding", encoding)
+		p.frame(h2.Data, h2.EndStream, id, append(grpcmsg.Header(true, 3), "xyz"...))
+		a := p.answer(id)
+		if code, accepts := a.tail["grpc-status"], a.tail["grpc-accept-encoding"]; encoding == "br" && (code != "12" || accepts != "zstd,gzip,identity") || encoding != "br" && accepts != "" {
+			t.Errorf("%s: %+v", encoding, a)
+		}
+	}
+	p.ask(17, "/t/utf8", "")
+	if a := p.answer(17); a.tail["grpc-message"] != "a%EF%BF%BDb" {
 		t.Errorf("%+v", a)
 	}
 	p = sv.dial(t).hello(h2.SettingHeaderList, 150)

@@ -24,6 +24,8 @@ type Options struct {
 	Find func(path string) Handler
 	// Conn makes something for each connection, which Stream.Conn returns. It may be nil.
 	Conn func() any
+	// Accepts are the encodings of messages that are taken, with commas. Clients are told where a call with another one is UNIMPLEMENTED.
+	Accepts string
 	// Streams is the number of streams of a connection at once: 256. HeaderList is the longest list of headers, as HTTP/2 counts: 16 KiB.
 	Streams, HeaderList int
 	// Window is how much of all requests may be on its way on a connection, in bytes: 4 MiB.
