@@ -104,7 +104,7 @@ summa-client: ## the published Python client of Summa against a node and a broke
 kube: ## discovery of pods and deploy/ against a real Kubernetes API server, built from its modules (six minutes of processor time at first)
 	WEFT_KUBE=1 $(GO) test -count=1 -timeout 60m -v -run TestAgainstARealAPIServer ./internal/topology/pods
 
-e2e-summa: ## a broker before two real Summa servers, by SUMMA_SERVER or from the path (cargo install summa-server: Rust 1.98, protoc); says why where it skips
+e2e-summa: ## a broker before two real Summa servers, and beside a real broker, by SUMMA_SERVER and SUMMA_BROKER or from the path (cargo install summa-server summa-broker: Rust 1.98, protoc); says why where it skips
 	WEFT_E2E_SUMMA=1 WEFT_SUMMA_CLIENT=1 $(GO) test -count=1 -timeout 20m -v -run TestRealSumma ./internal/cli/brokertest ./internal/cli/summatest
 
 check: lint test invariants ## what continuous integration runs

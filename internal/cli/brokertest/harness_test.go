@@ -182,7 +182,18 @@ func (b *broker) becomes(t *testing.T, id, health string) {
 // metric is the value of a line of the broker's metrics; "" if there is none.
 func (b *broker) metric(t *testing.T, line string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+b.Listening["metrics"]+"/metrics", http.NoBody)
+	for l := range strings.Lines(page(t, b.Listening["metrics"])) {
+		if rest, ok := strings.CutPrefix(l, line+" "); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return ""
+}
+
+// page is what is at an address of metrics.
+func page(t *testing.T, addr string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/metrics", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,16 +202,11 @@ func (b *broker) metric(t *testing.T, line string) string {
 		t.Fatal(err)
 	}
 	defer r.Body.Close()
-	page, err := io.ReadAll(r.Body)
+	b, err := io.ReadAll(r.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for l := range strings.Lines(string(page)) {
-		if rest, ok := strings.CutPrefix(l, line+" "); ok {
-			return strings.TrimSpace(rest)
-		}
-	}
-	return ""
+	return string(b)
 }
 
 const schema = `index x { field id: text<raw> [indexed, stored, primary] field body: text [indexed, stored] }`
