@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -77,9 +78,27 @@ var wanted = []string{
 	"batch", "batch with errors", "stream", "stream with errors", "upsert", "upsert with errors", "delete", "delete with errors",
 }
 
+// ways are the ways in which a broker ranks; each has to come with every combiner, over every number of shards, and for a later page.
+var ways = []string{"rrf", "sum", "formula", "formula of ranks"}
+
+// allWanted are wanted and what ways have to come with.
+var allWanted = sync.OnceValue(func() []string {
+	out := slices.Clone(wanted)
+	for _, way := range ways {
+		out = append(out, way+", a page")
+		for _, s := range spread[1:] {
+			out = append(out, fmt.Sprint(way, " over ", s.shards))
+		}
+		for _, c := range slices.Sorted(maps.Keys(summapb.MultiValueCombiner_name)) {
+			out = append(out, fmt.Sprint(way, " by ", summapb.MultiValueCombiner(c)))
+		}
+	}
+	return out
+})
+
 func (k kinds) missing() []string {
 	out := k.Missing()
-	for _, w := range wanted {
+	for _, w := range allWanted() {
 		if k.other[w] == 0 {
 			out = append(out, w)
 		}
@@ -95,7 +114,7 @@ func TestABrokerAnswersAsOneNode(t *testing.T) {
 	c := newCluster(t)
 	ran := 0
 	rounds := oracletest.Rounds(len(spread), 200*len(spread))
-	for round := range 4 * rounds {
+	for round := range 8 * rounds {
 		if round >= rounds && len(c.done.missing()) == 0 {
 			break
 		}
@@ -228,6 +247,9 @@ func (x *index) fused() *summapb.SearchRequest {
 			q.Weight, q.Name, q.Scope = 0, fmt.Sprint("b", i), summapb.ScoreScope(1+w.IntN(2))
 		}
 		req.L1 = &summapb.L1Ranking{Formula: "({b0} + (rrf * 10))"}
+	}
+	if w.IntN(3) == 0 {
+		req.Offset = uint32(1 + w.IntN(x.n))
 	}
 	return req
 }
@@ -512,21 +534,28 @@ func (x *index) count(req *summapb.SearchRequest) {
 	if !oracletest.Coordinated(req) {
 		o["pointwise"]++
 	}
+	way := ""
 	switch f := req.Query.GetFusion(); {
 	case !oracletest.Coordinated(req):
 	case req.L1 != nil:
-		if strings.Contains(req.L1.Formula, "rrf") {
-			o["formula of ranks"]++
-		} else {
-			o["formula"]++
+		if way = "formula"; strings.Contains(req.L1.Formula, "rrf") {
+			way = "formula of ranks"
 		}
 		if req.ScoreExport != nil {
 			o["formula and export"]++
 		}
-	case f.GetMethod() == summapb.FusionMethod_FUSION_RRF && f != nil && req.ScoreExport == nil:
-		o["rrf"]++
-	case f.GetMethod() == summapb.FusionMethod_FUSION_NORMALIZED_WEIGHTED_SUM && req.ScoreExport == nil:
-		o["sum"]++
+	case f.GetMethod() == summapb.FusionMethod_FUSION_RRF && f != nil && req.ScoreExport == nil && req.Reranker == nil:
+		way = "rrf"
+	case f.GetMethod() == summapb.FusionMethod_FUSION_NORMALIZED_WEIGHTED_SUM && req.ScoreExport == nil && req.Reranker == nil:
+		way = "sum"
+	}
+	if way != "" {
+		o[way]++
+		o[fmt.Sprint(way, " over ", len(x.order))]++
+		o[fmt.Sprint(way, " by ", req.Query.GetFusion().GetCombiner())]++
+		if req.Offset > 0 {
+			o[way+", a page"]++
+		}
 	}
 	if req.IncludeRrfScores {
 		o["votes"]++
