@@ -251,7 +251,7 @@ func (m *member) expired() bool {
 func (m *member) join(index string, ids []string, last uint64, anew map[string]bool) *group {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if last > 0 {
+	if last > Unacknowledged {
 		m.added++
 	}
 	if m.marked && !m.comparing {

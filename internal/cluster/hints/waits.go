@@ -264,7 +264,7 @@ func (q *Queue) Kept(member string, most int) (list []Kept, cut, ok bool) {
 	return list, false, true
 }
 
-// Pulse counts how often anything was added for a member, and how often what Kept gives has changed or may have.
+// Pulse counts how often anything was added for a member that somebody has confirmed, and how often what Kept gives has changed or may have.
 func (q *Queue) Pulse(member string) (added, edits uint64) {
 	m := q.known(member)
 	if m == nil {

@@ -340,3 +340,25 @@ func TestWaitsAreWhatIsQueued(t *testing.T) {
 		closeQueue(t, q)
 	}
 }
+
+// TestWhatNobodyHasConfirmedIsNoNews: it changes what is kept, and nothing that others have to know at once.
+func TestWhatNobodyHasConfirmedIsNoNews(t *testing.T) {
+	q, err := Open("hints", memfs.New(nil), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for i, add := range []func(member, index string, ids []string) (bool, error){q.AddUnacknowledged, q.Requeue, q.Add} {
+		added, edits := q.Pulse("a:1")
+		if _, err := add("a:1", "default", []string{"pkg/1"}); err != nil {
+			t.Fatal(err)
+		}
+		if now, then := q.Pulse("a:1"); (now != added) != (i == 2) || then == edits {
+			t.Errorf("call %d: added %d to %d, changed %d to %d", i, added, now, edits, then)
+		}
+	}
+}

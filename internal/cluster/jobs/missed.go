@@ -119,6 +119,7 @@ type witnesses struct {
 	at   time.Time            // when the last look began
 	last map[string]time.Time // by member: when it was last heard that something is kept for it
 	all  time.Time            // when that was last heard of all
+	news uint64               // looks that have told something new
 }
 
 // keeps tells whether there is more for a member than what it refuses.
@@ -142,6 +143,7 @@ func (ws *witnesses) heard(began time.Time, b *missedBook, own string) {
 		}
 		w := ws.of[by.ID]
 		if w == nil || w.Beat != by.Beat {
+			ws.news++
 			w = &witness{missedBy: *by, heir: ws.heir, docs: map[string]*waitsFor{}}
 			for addr, list := range by.Docs {
 				if d, err := decodeWaits(list); err == nil {
@@ -184,6 +186,13 @@ func (ws *witnesses) heardSince(at time.Time) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return !ws.at.Before(at)
+}
+
+// heardNews counts what others have told.
+func (ws *witnesses) heardNews() uint64 {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.news
 }
 
 // age is how long ago the last look began.

@@ -125,6 +125,8 @@ type away struct {
 	since time.Time // of the first failure
 	until time.Time
 	told  time.Time // when it was logged last that this goes on
+	waits bool      // for others to tell something,
+	news  uint64    // and what they had told then
 }
 
 // How long a member is not given what it has missed before that is logged as a warning, and between two of these.
@@ -149,7 +151,8 @@ func (r *Runner) replayLoop() {
 			continue
 		}
 		for _, p := range r.o.Hints.Pending() {
-			if a := absent[p.Member]; time.Now().Before(a.until) {
+			news := r.others.heardNews()
+			if a := absent[p.Member]; time.Now().Before(a.until) && !(a.waits && a.news != news) {
 				continue
 			}
 			err := r.replay(r.ctx, st, p.Member)
@@ -161,6 +164,7 @@ func (r *Runner) replayLoop() {
 				continue
 			}
 			a := absent[p.Member]
+			a.waits, a.news = errors.Is(err, errWaits), news
 			if a.tries++; a.tries == 1 {
 				a.since = time.Now()
 			}

@@ -225,6 +225,48 @@ func TestTwoThatMissedMoreThanIsToldAreGivenEachOthers(t *testing.T) {
 	})
 }
 
+// TestNothingWaitsLongWhileWritesAreMissedAgainAndAgain: each of two coordinators keeps on seeing the other's member miss something, and callers that leave before
+// anybody has confirmed their writes. Lists are told in between, and what hangs on them is given.
+func TestNothingWaitsLongWhileWritesAreMissedAgainAndAgain(t *testing.T) {
+	for _, every := range []time.Duration{3 * time.Second, 10 * time.Second, 25 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			f, byID := pair(t, 2, 200)
+			one, two := f.keeper(Options{}), f.keeper(Options{})
+			defer one.shut(t)
+			defer two.shut(t)
+			a, b := f.at(addr(0, 0)), f.at(addr(0, 1))
+			ids := slices.Sorted(maps.Keys(byID))
+			doubt := func(k *keeper, id string) {
+				for _, m := range f.all() {
+					if _, err := k.q.AddUnacknowledged(m.addr, "default", []string{id}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for i := range int(20 * time.Minute / every) {
+				x, y := ids[2*i%100], ids[2*i%100+1]
+				byID[x], byID[y] = doc(x, i), doc(y, i)
+				f.writes(one, byID[x], a)
+				f.writes(two, byID[y], b)
+				doubt(one, ids[100+i%50])
+				<-time.After(every / 2)
+				doubt(two, ids[150+i%50])
+				<-time.After(every / 2)
+				for _, k := range []*keeper{one, two} {
+					for _, p := range k.q.Pending() {
+						if since := time.Since(p.Oldest); p.Count > 0 && since > 6*time.Minute { // mostly it is one
+							t.Fatalf("one write each %v: what %s missed waits for %v", every, p.Member, since)
+						}
+					}
+				}
+			}
+			<-time.After(3 * time.Minute)
+			f.same("default", byID)
+			f.nothingWaits(one, two)
+		})
+	}
+}
+
 // TestWhatIsNotToldWaitsAndIsTakenInTheEnd: a coordinator that does not tell which documents it keeps for the only other member keeps those of another
 // waiting while it is heard of, ten minutes at most.
 func TestWhatIsNotToldWaitsAndIsTakenInTheEnd(t *testing.T) {

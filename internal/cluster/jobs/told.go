@@ -22,15 +22,16 @@ import (
 //	          varint: 0: the stamp is 1, no write of it that the member missed was confirmed; else its distance from base plus 1
 //
 // A member without such a list, or with one of another version, may wait for any document, and so it may for those that were cut off. A list is
-// told once nothing was added for a while, and taken back as soon as something is: so the object is seldom written while writes are missed.
+// told once nothing was added for a moment, and taken back as soon as something is, but for what nobody has confirmed; where that goes on it is told every half
+// minute. So the object is seldom written while writes are missed, and what waits for a list gets one.
 
 const (
 	waitsVersion  = 1
 	maxMissedDocs = 4096 // documents that one coordinator tells of, of all members together
 
-	missedCalm   = 2 * time.Second // for which nothing is to be added before a list is told
-	missedUneasy = time.Minute     // the same where lists were taken back again and again
-	missedAgain  = 2 * time.Second // between two lists of which the second has less
+	missedCalm   = 2 * time.Second  // for which nothing is to be added before a list is told
+	missedUneasy = 30 * time.Second // between two lists, where they are taken back again and again
+	missedAgain  = 2 * time.Second  // between two lists of which the second has less
 )
 
 // errWaitsVersion says that a list is of another version.
@@ -136,7 +137,8 @@ func (w *waitsFor) waiting(hash uint64) hints.Waiting {
 type telling struct {
 	added, edits uint64        // as they were at the last look
 	since        time.Time     // when something was added last, as far as it was seen
-	calm         time.Duration // for which nothing is to be added before a list is told
+	told         time.Time     // when a list was told last after there was none
+	wait         time.Duration // between that and the next such time
 	list         []byte        // nil: none is told
 	at           time.Time     // when the list was made
 }
@@ -153,7 +155,7 @@ func (r *Runner) lists(of map[string]*telling, kept []string, now time.Time, sta
 		added, edits := r.o.Hints.Pulse(addr)
 		t := of[addr]
 		if t == nil {
-			t = &telling{added: added, since: now, calm: missedCalm}
+			t = &telling{added: added, since: now, wait: missedCalm}
 			if started && added == 0 {
 				t.since = now.Add(-missedCalm)
 			}
@@ -165,12 +167,15 @@ func (r *Runner) lists(of map[string]*telling, kept []string, now time.Time, sta
 			if t.list == nil {
 				break
 			}
-			if t.calm = min(2*t.calm, missedUneasy); now.Sub(t.at) >= missedUneasy {
-				t.calm = missedCalm
+			if t.wait = min(2*t.wait, missedUneasy); now.Sub(t.told) >= missedUneasy {
+				t.wait = missedCalm
 			}
 			t.list = nil
-		case now.Sub(t.since) < t.calm:
+		case now.Sub(t.since) < missedCalm, t.list == nil && now.Sub(t.told) < t.wait:
 		case t.list == nil, edits != t.edits && now.Sub(t.at) >= missedAgain:
+			if t.list == nil {
+				t.told = now
+			}
 			t.list, t.edits, t.at = nil, edits, now
 			if list, cut, ok := r.o.Hints.Kept(addr, maxMissedDocs/len(kept)); ok {
 				t.list = (&waitsFor{list, cut}).encode()
