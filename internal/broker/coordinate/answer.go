@@ -171,16 +171,16 @@ func (e *evidence) fuse(method score.Method) ([]score.Fused[uint32], error) {
 
 // hitsOf encodes the hits of an answer.
 func (e *evidence) hitsOf(r *ranking, most int) ([]byte, error) {
-	size := 0
+	size, longest := 0, 0
 	for _, at := range r.page {
-		size += len(e.docs[at.doc].hit) + 24 + 16*min(len(at.rows), e.p.window)
+		n := len(e.docs[at.doc].hit) + 24 + 16*min(len(at.rows), e.p.window)
+		size, longest = size+n, max(longest, n)
 	}
 	size = min(size, most) + 1024
-	if err := e.budget.take(size); err != nil {
+	if err := e.budget.take(size + longest); err != nil {
 		return nil, err
 	}
-	out := make([]byte, 0, size)
-	var one []byte
+	out, one := make([]byte, 0, size), make([]byte, 0, longest)
 	for i := range r.page {
 		var err error
 		if one, err = e.hit(one[:0], r, &r.page[i]); err != nil {

@@ -217,7 +217,7 @@ func (p *Plan) read(ctx context.Context, replies []Reply, l Limits, fault func(p
 		e.lists = map[uint32][][]byte{}
 	}
 	for i := range replies {
-		if err := e.readLists(i, replies[i].Message, how); err != nil {
+		if err := e.readLists(i, replies[i].Message, heads[i].hits, how); err != nil {
 			return nil, e.faultOf(err, i)
 		}
 		if err := alive(ctx); err != nil {
@@ -345,6 +345,9 @@ func (e *evidence) readHit(reply int, message []byte) error {
 	if e.p.way == byScore && !finite(d.score) {
 		return errIncomplete
 	}
+	if e.p.expected == methodExport && !d.cells {
+		return errNoCells // what is left out would look as if there was nothing
+	}
 	if _, twice := e.of[d.at]; twice {
 		return errTwice
 	}
@@ -385,8 +388,8 @@ func (a *addressing) address() (address, error) {
 	return address{hi, lo, a.doc}, nil
 }
 
-// readLists takes what the branches of a reply nominated; without how they are only kept.
-func (e *evidence) readLists(reply int, message []byte, how *faults) error {
+// readLists takes what the branches of a reply with so many hits nominated; without how they are only kept.
+func (e *evidence) readLists(reply int, message []byte, hits int, how *faults) error {
 	got := uint(0) // a bit for each branch
 	c := cursor{rest: message}
 	for f := (field{}); c.next(&f); {
@@ -398,6 +401,12 @@ func (e *evidence) readLists(reply int, message []byte, how *faults) error {
 			return err
 		}
 		if how == nil {
+			if e.p.expected == methodCandidates {
+				if branch >= uint32(len(e.p.fusion.GetQueries())) || got>>branch&1 == 1 {
+					return errBranch
+				}
+				got |= 1 << branch
+			}
 			e.lists[branch] = append(e.lists[branch], f.val)
 			if err := e.budget.take(listBytes + len(f.val)); err != nil {
 				return err
@@ -426,8 +435,11 @@ func (e *evidence) readLists(reply int, message []byte, how *faults) error {
 	if c.bad {
 		return errWire
 	}
-	if how != nil && bits.OnesCount(got) < e.p.nominating {
+	switch {
+	case how != nil && bits.OnesCount(got) < e.p.nominating:
 		return how.omitted
+	case how == nil && e.p.expected == methodCandidates && bits.OnesCount(got) < e.p.nominating && (got > 0 || hits > 0):
+		return errNoBranch // as where such an export is merged by score
 	}
 	return nil
 }

@@ -397,3 +397,53 @@ func TestBrokenRepliesAreTheirNodes(t *testing.T) {
 		}
 	}
 }
+
+// TestExportsThatAreTracedAreWhole: a search that is only told of besides is merged by score, and what a node leaves out of it is not silently
+// merged either.
+func TestExportsThatAreTracedAreWhole(t *testing.T) {
+	const (
+		candidates = `query {fusion {queries {query {all {}} name: "d"} queries {query {all {}} name: "p"} method: FUSION_CANDIDATES}} limit: 9 tracing: true`
+		features   = scoring + `score_export {} limit: 9 tracing: true`
+	)
+	for _, c := range []struct {
+		name, request string
+		change        func(m *summapb.SearchResponse)
+		want          string
+	}{
+		{"lists", candidates, func(*summapb.SearchResponse) {}, ""},
+		{"nothing found", candidates, func(m *summapb.SearchResponse) { m.Hits, m.FusionCandidates = nil, nil }, ""},
+		{"no lists", candidates, func(m *summapb.SearchResponse) { m.FusionCandidates = nil }, "shard omitted a nomination branch"},
+		{"a list less", candidates, func(m *summapb.SearchResponse) { m.FusionCandidates = m.FusionCandidates[1:] }, "shard omitted a nomination branch"},
+		{"a branch twice", candidates, func(m *summapb.SearchResponse) { m.FusionCandidates[1].QueryIndex = 0 }, "invalid exported branch identity"},
+		{"no such branch", candidates, func(m *summapb.SearchResponse) { m.FusionCandidates[1].QueryIndex = 2 }, "invalid exported branch identity"},
+		{"features", features, func(*summapb.SearchResponse) {}, ""},
+		{"features and no lists", features, func(m *summapb.SearchResponse) { m.FusionCandidates = nil }, ""},
+		{"a hit without features", features, func(m *summapb.SearchResponse) { m.Hits[1].CandidateScores = nil }, "shard omitted L1 candidate features"},
+	} {
+		replies := goodReplies(t, map[string]string{candidates: fused, features: plain}[c.request])
+		c.change(replies[1])
+		for _, m := range replies {
+			if m.RankingMethod = "fusion_candidates_v1"; c.request == features {
+				m.RankingMethod = "feature_export_v2"
+			}
+			m.Trace = &summapb.SearchTrace{Shards: []*summapb.ShardSearchTrace{{}}}
+		}
+		var blamed []int
+		p, _, err := asked(t, request(t, c.request), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits := coordinate.Limits{Transfer: mib, Blame: func(part int, _ error) { blamed = append(blamed, part) }}
+		_, err = answerOf(t, t.Context(), p, limits, replies[:]...)
+		if c.want == "" {
+			if err != nil || len(blamed) > 0 {
+				t.Errorf("%s: %v, blamed: %v", c.name, err, blamed)
+			}
+			continue
+		}
+		wantRefusal(t, c.name, err, codes.FailedPrecondition, c.want)
+		if len(blamed) != 1 || blamed[0] != 1 {
+			t.Errorf("%s: blamed are %v", c.name, blamed)
+		}
+	}
+}
