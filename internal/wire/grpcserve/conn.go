@@ -30,6 +30,8 @@ const (
 	pinned = 2
 	// gathered is the length of pieces of a request that are put together, however short the frames are that they come in.
 	gathered = 8 << 10
+	// leastGathered is the least room for them.
+	leastGathered = 64
 	// tables is the longest table of headers that is kept for a client that would have a longer one.
 	tables = 4 << 10
 )
@@ -74,7 +76,8 @@ type conn struct {
 	segs    []segment
 	arena   []byte
 	asked   int // bytes in it that the client has made us write
-	queued  int // bytes of messages, those that are being written included
+	queued  int // bytes of messages and frameCost, those that are being written included
+	blocks  int // bytes of header blocks, likewise
 	sent    int64
 	ready   []*Stream // that can go on, from first on
 	first   int
@@ -231,10 +234,12 @@ func (c *conn) settle() error {
 	c.started = c.started[:0]
 	c.flush()
 	if asked > maxControl {
-		return &h2.Broken{Code: h2.CodeEnhanceYourCalm, What: "it asks and does not read"}
+		return errAsks
 	}
 	return nil
 }
+
+var errAsks = &h2.Broken{Code: h2.CodeEnhanceYourCalm, What: "it asks and does not read"}
 
 // known tells whether a stream was ever begun.
 func (c *conn) known(id uint32) error {
@@ -324,8 +329,12 @@ func (c *conn) DataEnds(uint32) error {
 // gather takes a short piece. Frames may be as short as a byte, and each on its own would take many times as much. Called with the lock held.
 func (s *Stream) gather(b []byte) {
 	if !s.open || cap(s.tail)-len(s.tail) < len(b) {
-		// As much again as there is, so that it is never much more than what has come.
-		s.tail = make([]byte, 0, max(len(b), min(s.have, gathered)))
+		// Twice as much as before, so that it is never much more than what has come in short pieces.
+		size := leastGathered
+		if s.open {
+			size = 2 * cap(s.tail)
+		}
+		s.tail = make([]byte, 0, max(len(b), min(size, gathered)))
 		s.recv, s.open = append(s.recv, mem.SliceBuffer(s.tail)), true
 	}
 	s.tail = append(s.tail, b...)
@@ -391,7 +400,7 @@ func (c *conn) begin(id uint32, endStream bool) error {
 	case c.leaving == left || c.err != nil:
 		// The client knows from our farewell that it is not taken.
 		return c.in.Empty()
-	case len(c.streams) >= c.srv.o.Streams || c.running >= 2*c.srv.o.Streams:
+	case len(c.streams) >= c.srv.o.Streams || c.running >= 2*c.srv.o.Streams || c.blocks >= maxBlocks:
 		if c.refused++; c.refused > maxRefused {
 			return &h2.Broken{Code: h2.CodeEnhanceYourCalm, What: "it begins streams that are too many"}
 		}
@@ -406,8 +415,7 @@ func (c *conn) begin(id uint32, endStream bool) error {
 	}
 	c.in.Settled()
 	if st, code := h.refusal(); st != nil {
-		c.refuse(id, endStream, st, code)
-		return nil
+		return c.refuse(id, endStream, st, code)
 	}
 	c.refused = 0
 	s := &Stream{
@@ -431,8 +439,8 @@ func (c *conn) begin(id uint32, endStream bool) error {
 	return nil
 }
 
-// refuse answers a request that is none of gRPC. Called with the lock held.
-func (c *conn) refuse(id uint32, endStream bool, st *status.Status, code string) {
+// refuse answers a request that is none of gRPC. The error is for a client that has many of them and does not read. Called with the lock held.
+func (c *conn) refuse(id uint32, endStream bool, st *status.Status, code string) error {
 	before := len(c.arena)
 	c.put(":status", code)
 	c.put("content-type", typeGRPC)
@@ -441,7 +449,11 @@ func (c *conn) refuse(id uint32, endStream bool, st *status.Status, code string)
 	if !endStream {
 		c.reset(id, h2.CodeNone)
 	}
-	c.asked += len(c.arena) - before
+	// The answer may be many times as long as what asks for it, so the end of what was read is too late to look at it.
+	if c.asked += len(c.arena) - before; c.asked > maxControl {
+		return errAsks
+	}
+	return nil
 }
 
 // Frame implements h2.Sink.

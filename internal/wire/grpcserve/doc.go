@@ -21,8 +21,8 @@
 // An idle connection takes 13 KB with both sockets. What a client can make the server hold of its requests before somebody reads and charges
 // them is, for each of Options.Streams, FirstWindow, of which the pieces take up to twice as much, and Options.HeaderList; besides, for the
 // connection, a header block of 64 KiB, a chunk of 128 KiB that is read into, and twice 128 KiB of answers to frames of control. Of replies it is
-// maxQueued, and for each call 64 KiB and what the handler wrote last. Handlers are at most twice as many as streams: those of calls that
-// were given up, and the others.
+// maxQueued, maxBlocks of headers and status, and for each call 64 KiB, what the handler wrote last, and its status. Handlers are at most
+// twice as many as streams: those of calls that were given up, and the others.
 //
 // A Server is safe for concurrent use; a Stream belongs to its handler, but for Cancel.
 package grpcserve

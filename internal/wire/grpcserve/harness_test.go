@@ -234,6 +234,11 @@ func (sv *server) dial(t testing.TB) *peer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return sv.over(t, nc)
+}
+
+// over is dial for a connection that is there.
+func (sv *server) over(t testing.TB, nc net.Conn) *peer {
 	t.Cleanup(func() { nc.Close() })
 	nc.SetDeadline(time.Now().Add(30 * time.Second))
 	p := &peer{Conn: nc, in: bufio.NewReaderSize(nc, 64<<10), t: t}

@@ -108,13 +108,24 @@ func (h *head) refusal() (*status.Status, string) {
 	case h.authorities > 1 || h.hosts > 1:
 		return status.New(codes.Internal, "more than one :authority or host"), "400"
 	case h.contentType == "":
-		return status.Newf(codes.InvalidArgument, "invalid gRPC request content-type %q", h.wrongType), "415"
+		return status.Newf(codes.InvalidArgument, "invalid gRPC request content-type %q", shown(h.wrongType)), "415"
 	case h.authorities+h.hosts == 0:
 		return status.New(codes.Internal, "no host or :authority header present"), "400"
 	case h.method != "POST":
-		return status.Newf(codes.Internal, "Received a HEADERS frame with :method %q which should be POST", h.method), "405"
+		return status.Newf(codes.Internal, "Received a HEADERS frame with :method %q which should be POST", shown(h.method)), "405"
 	}
 	return nil, ""
+}
+
+// maxShown is how many bytes of what a client said are told to it again.
+const maxShown = 256
+
+// shown is what is told of a string.
+func shown(v string) string {
+	if len(v) > maxShown {
+		return v[:maxShown] + "…"
+	}
+	return v
 }
 
 // metadata is what handlers of services see. The error has a status.
@@ -123,11 +134,15 @@ func (h *head) metadata() (metadata.MD, error) {
 	for _, f := range h.more {
 		v := f.Value
 		if strings.HasSuffix(f.Name, bytesSuffix) {
-			raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(v, "="))
-			if err != nil {
-				return nil, status.Errorf(codes.Internal, "malformed binary metadata in header %q", f.Name)
+			// Values of one name may have been put together on the way.
+			for one := range strings.SplitSeq(v, ",") {
+				raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(one), "="))
+				if err != nil {
+					return nil, status.Errorf(codes.Internal, "malformed binary metadata in header %q", shown(f.Name))
+				}
+				md[f.Name] = append(md[f.Name], string(raw))
 			}
-			v = string(raw)
+			continue
 		}
 		md[f.Name] = append(md[f.Name], v)
 	}
@@ -239,9 +254,15 @@ func escape(v string) string {
 	return string(out)
 }
 
+// mostNames is how many names of a list are kept: to look for each among the others takes time.
+const mostNames = 32
+
 // lists are the names of a list with commas.
 func lists(v string) (names []string) {
 	for one := range strings.SplitSeq(v, ",") {
+		if len(names) == mostNames {
+			break
+		}
 		if one = strings.TrimSpace(one); one != "" && !slices.Contains(names, one) {
 			names = append(names, one)
 		}

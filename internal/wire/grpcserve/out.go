@@ -16,6 +16,10 @@ import (
 const (
 	// maxQueued is how much of replies is queued for a connection before what comes waits with its call.
 	maxQueued = 256 << 10
+	// frameCost is about what a frame of a reply takes beside its bytes while it is queued: clients may have windows of a byte.
+	frameCost = 128
+	// maxBlocks is how much of headers and status is queued for a connection before no further call of its client is taken.
+	maxBlocks = 1 << 20
 	// quantum is how much of a reply is queued before others have their turn.
 	quantum = 64 << 10
 	// leastRef is the length from which on a piece is written from where it is; a shorter one is copied.
@@ -38,10 +42,11 @@ type segment struct {
 
 // batch is what is written at a time.
 type batch struct {
-	segs  []segment
-	arena []byte
-	vec   [][]byte
-	data  int // bytes of messages
+	segs   []segment
+	arena  []byte
+	vec    [][]byte
+	data   int // of conn.queued
+	blocks int // of conn.blocks
 }
 
 // frames appends short frames to what is queued. Called with the lock held.
@@ -86,6 +91,7 @@ func (c *conn) window(id uint32, n int64) {
 func (c *conn) block(id uint32, endStream bool) {
 	from := len(c.arena)
 	c.arena = h2.AppendHeaders(c.arena, id, c.encoded.Bytes(), endStream, c.frame)
+	c.blocks += len(c.arena) - from
 	c.queue(from)
 	c.encoded.Reset()
 }
@@ -169,6 +175,7 @@ func (c *conn) move(s *Stream, n int) {
 		from := len(c.arena)
 		c.arena = h2.AppendFrame(c.arena, h2.Data, 0, s.id, size)
 		c.queue(from)
+		c.queued += frameCost
 		if part {
 			b := s.pend[s.at].ReadOnlyData()[s.off : s.off+size]
 			c.segs = append(c.segs, segment{b: b})
@@ -197,9 +204,11 @@ func (c *conn) move(s *Stream, n int) {
 	}
 }
 
-// dropPending lets go of what is pending of a reply. A piece that is queued in part stays until that is written. Called with the lock held.
+// dropPending lets go of what is pending of a reply. A piece that is queued in part stays until that is written, and counts as queued. Called
+// with the lock held.
 func (c *conn) dropPending(s *Stream) {
 	if s.off > 0 {
+		c.queued += s.pend[s.at].Len() - s.off + frameCost
 		c.segs = append(c.segs, segment{buf: s.pend[s.at]})
 		s.off = 0
 		s.at++
@@ -273,6 +282,12 @@ func (c *conn) over(s *Stream) {
 	}
 	s.dead = true
 	delete(c.streams, s.id)
+	if s.listed {
+		// Those that are in front of it may wait for long.
+		s.listed = false
+		at := c.first + slices.Index(c.ready[c.first:], s)
+		c.ready = slices.Delete(c.ready, at, at+1)
+	}
 	c.dropPending(s)
 	c.free = append(c.free, s.recv...)
 	s.recv, s.tail, s.have, s.open = nil, nil, 0, false
@@ -292,7 +307,7 @@ func (c *conn) swap() {
 	b := &c.now
 	b.segs, c.segs = c.segs, b.segs[:0]
 	b.arena, c.arena = c.arena, b.arena[:0]
-	b.data = c.queued
+	b.data, b.blocks = c.queued, c.blocks
 	c.asked = 0
 	for i := range b.segs {
 		if len(b.segs[i].b) > 0 {
@@ -357,10 +372,16 @@ func (c *conn) flush() {
 			c.unlock()
 			return
 		}
-		c.queued -= c.now.data
-		c.pump()
+		c.goOn()
 	}
 	c.stop()
+}
+
+// goOn is after a batch was written. Called with the lock held.
+func (c *conn) goOn() {
+	c.queued -= c.now.data
+	c.blocks -= c.now.blocks
+	c.pump()
 }
 
 // stop is the end of writing. Called with the lock held, which it gives back.
@@ -416,8 +437,7 @@ func (c *conn) writeOn() {
 		c.now.wrote()
 		c.mu.Lock()
 		c.rest = nil
-		c.queued -= c.now.data
-		c.pump()
+		c.goOn()
 		if len(c.segs) == 0 || c.err != nil {
 			c.stop()
 			return
@@ -429,6 +449,9 @@ func (c *conn) writeOn() {
 }
 
 func (c *conn) writeWait(b [][]byte) ([][]byte, error) {
+	if len(b) == 0 {
+		return nil, nil // the batch is only of what is let go
+	}
 	if c.sock != nil {
 		return c.sock.WriteWait(b)
 	}
@@ -444,7 +467,7 @@ func (c *conn) letGo() {
 			c.free = append(c.free, b)
 		}
 	}
-	c.segs, c.arena, c.queued = nil, nil, 0
+	c.segs, c.arena, c.queued, c.blocks = nil, nil, 0, 0
 }
 
 // pends is after something of a reply may have become pending, or not. Called with the lock held.

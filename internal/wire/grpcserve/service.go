@@ -66,12 +66,12 @@ func (r *Services) Find(path string) Handler {
 	name := strings.TrimPrefix(path, "/")
 	at := strings.LastIndexByte(name, '/')
 	if at < 0 {
-		return refuse("malformed method name: %q", path)
+		return refuse("malformed method name: %q", shown(path))
 	}
 	name, method := name[:at], name[at+1:]
 	s := r.byName[name]
 	if s == nil {
-		return refuse("unknown service %v", name)
+		return refuse("unknown service %v", shown(name))
 	}
 	if i := slices.IndexFunc(s.desc.Methods, func(m grpc.MethodDesc) bool { return m.MethodName == method }); i >= 0 && s.impl != nil {
 		return func(st *Stream) error { return r.unary(st, s.impl, &s.desc.Methods[i]) }
@@ -79,7 +79,7 @@ func (r *Services) Find(path string) Handler {
 	if i := slices.IndexFunc(s.desc.Streams, func(m grpc.StreamDesc) bool { return m.StreamName == method }); i >= 0 && s.impl != nil {
 		return func(st *Stream) error { return r.stream(st, s.impl, &s.desc.Streams[i]) }
 	}
-	return refuse("unknown method %v for service %v", method, name)
+	return refuse("unknown method %v for service %v", shown(method), name)
 }
 
 // serverStream is a call as generated code has it.

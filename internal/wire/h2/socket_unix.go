@@ -99,6 +99,9 @@ func (s *Socket) WriteSome(b [][]byte) (rest [][]byte, err error) { return s.wri
 func (s *Socket) WriteWait(b [][]byte) (rest [][]byte, err error) { return s.writeOut(b, true) }
 
 func (s *Socket) writeOut(b [][]byte, wait bool) (rest [][]byte, err error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
 	s.out, s.wait, s.outErr = b, wait, nil
 	err = s.raw.Write(s.write)
 	rest, s.out = s.out, nil
