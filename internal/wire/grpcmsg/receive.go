@@ -57,6 +57,9 @@ func (in *Incoming) Receive() (header [5]byte, data mem.BufferSlice, err error) 
 	n := 0
 	begin := func() error {
 		if err := in.Stream.ReadMessageHeader(header[:]); err != nil {
+			if err != io.EOF {
+				err = cutShort(err)
+			}
 			return err
 		}
 		size := binary.BigEndian.Uint32(header[1:])

@@ -256,10 +256,33 @@ func TestShortPiecesBesideLongOnes(t *testing.T) {
 
 // TestBinaryHeadersPutTogether are those of one name whose values something on the way has put into one, with and without padding.
 func TestBinaryHeadersPutTogether(t *testing.T) {
-	h := head{more: []hpack.HeaderField{{Name: "x-bin", Value: "AP8=,AQ, Ag=="}, {Name: "x-bin", Value: ""}, {Name: "y", Value: "a,b"}}}
+	h := head{more: []hpack.HeaderField{{Name: "x-bin", Value: "AP8=,AQ, Ag=="}, {Name: "x-bin", Value: ""}, {Name: "y", Value: "a,b"}, {Name: "z-bin", Value: strings.Repeat(",", 1000)}}}
 	got, err := h.metadata()
+	if n := len(got["z-bin"]); n != mostFields {
+		t.Errorf("%d values are kept, want %d", n, mostFields)
+	}
+	delete(got, "z-bin")
 	if want := (metadata.MD{"x-bin": {"\x00\xff", "\x01", "\x02", ""}, "y": {"a,b"}}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestHeadersOfConnectionsAreLeftOut of replies, which would be malformed with them.
+func TestHeadersOfConnectionsAreLeftOut(t *testing.T) {
+	sv := start(t, Options{})
+	sv.also("/t/names", func(s *Stream) error {
+		for _, name := range []string{"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "content-length", "te", "grpc-status", "X-Large", "a b", ""} {
+			s.SetHeader(metadata.MD{name: {"1"}})
+			s.SetTrailer(metadata.MD{name: {"1"}})
+		}
+		s.SetHeader(metadata.MD{"x-good": {"1", "a\nb"}})
+		return status.Error(codes.Aborted, "x")
+	})
+	p := sv.dial(t).hello()
+	p.ask(1, "/t/names", "")
+	a := p.answer(1)
+	if len(a.head) != 3 || a.head["x-good"] != "1" || len(a.tail) != 2 || a.tail["grpc-status"] != "10" {
+		t.Errorf("%+v", a)
 	}
 }
 

@@ -30,7 +30,7 @@ type head struct {
 	bad                  bool // it is malformed
 }
 
-// most is how many further headers are kept.
+// mostFields is how many further headers are kept, and of values that were put into one.
 const mostFields = 64
 
 // take is for each field.
@@ -136,6 +136,9 @@ func (h *head) metadata() (metadata.MD, error) {
 		if strings.HasSuffix(f.Name, bytesSuffix) {
 			// Values of one name may have been put together on the way.
 			for one := range strings.SplitSeq(v, ",") {
+				if len(md[f.Name]) == mostFields {
+					break
+				}
 				raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(one), "="))
 				if err != nil {
 					return nil, status.Errorf(codes.Internal, "malformed binary metadata in header %q", shown(f.Name))
@@ -189,10 +192,19 @@ func (c *conn) put(name, value string) {
 	}
 }
 
+// ofConnection are the headers of HTTP/1 that make a reply of HTTP/2 malformed (RFC 9113, section 8.2.2), or tell of the length of all of it.
+func ofConnection(name string) bool {
+	switch name {
+	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade", "content-length":
+		return true
+	}
+	return false
+}
+
 // putMeta writes further headers, but those that may not stand there.
 func (c *conn) putMeta(md metadata.MD) {
 	for name, values := range md {
-		if !lower(name) || reserved(name) {
+		if !lower(name) || reserved(name) || ofConnection(name) {
 			continue
 		}
 		for _, v := range values {

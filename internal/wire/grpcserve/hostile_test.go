@@ -205,7 +205,7 @@ func TestStreamsThatGoWrong(t *testing.T) {
 			}
 		}, h2.CodeFlowControl, "", ""},
 		"no message":       {func(p *peer, id uint32) { p.open(id, "/t/echo"); p.frame(h2.Data, h2.EndStream, id, nil) }, none, "200", "2"},
-		"half a prefix":    {func(p *peer, id uint32) { p.open(id, "/t/echo"); p.frame(h2.Data, h2.EndStream, id, []byte{0, 0}) }, none, "200", "2"},
+		"half a prefix":    {func(p *peer, id uint32) { p.open(id, "/t/echo"); p.frame(h2.Data, h2.EndStream, id, []byte{0, 0}) }, none, "200", "13"},
 		"half a message":   {func(p *peer, id uint32) { p.open(id, "/t/echo"); p.frame(h2.Data, h2.EndStream, id, message("x")[:5]) }, none, "200", "13"},
 		"a panic":          {func(p *peer, id uint32) { p.ask(id, "/t/panic", "") }, none, "200", "13"},
 		"an unknown one":   {func(p *peer, id uint32) { p.ask(id, "/t/other", "") }, none, "200", "12"},
