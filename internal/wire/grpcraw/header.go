@@ -90,18 +90,26 @@ func (b *block) take(f hpack.HeaderField) {
 		if hopByHop(f.Name) {
 			return
 		}
-		v := f.Value
+		values := []string{f.Value}
 		if strings.HasSuffix(f.Name, "-bin") {
-			var err error
-			if v, err = decodeBinary(v); err != nil {
-				b.bad = "damaged binary header"
+			// Those of one name may have been put together on the way.
+			values = strings.Split(f.Value, ",")
+			if b.size += (len(values) - 1) * h2.HeaderOverhead; b.size > maxHeaderList {
+				b.bad = "too many headers"
 				return
+			}
+			for i, v := range values {
+				var err error
+				if values[i], err = decodeBinary(strings.TrimSpace(v)); err != nil {
+					b.bad = "damaged binary header"
+					return
+				}
 			}
 		}
 		if b.head.Meta == nil {
 			b.head.Meta = metadata.MD{}
 		}
-		b.head.Meta[f.Name] = append(b.head.Meta[f.Name], v)
+		b.head.Meta[f.Name] = append(b.head.Meta[f.Name], values...)
 	}
 }
 
