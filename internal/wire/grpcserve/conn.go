@@ -263,6 +263,9 @@ func (c *conn) DataBegins(id uint32, n, pad int) error {
 	}
 	s := c.streams[id]
 	if s == nil {
+		if n == pad {
+			return c.in.Empty() // with the end of a stream that has ended here, also over and over
+		}
 		return nil
 	}
 	if s.ended {
@@ -380,6 +383,9 @@ func (c *conn) Headers(id uint32, endStream bool) error {
 	}
 	s := c.streams[id]
 	switch {
+	case s == nil && (c.req.method != "" || c.req.path != ""):
+		// A call that nobody would answer.
+		return &h2.Broken{Code: h2.CodeProtocol, What: "it begins a stream with a number that was used or passed over"}
 	case s == nil:
 		return c.in.Empty() // of a stream that has ended here
 	case s.ended:

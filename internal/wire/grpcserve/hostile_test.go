@@ -101,8 +101,13 @@ func TestClientsThatBreakTheProtocol(t *testing.T) {
 			p.hello().open(1, "/t/hang")
 			forever(p, raw(h2.Data, h2.Padded, 1, []byte{1, 0}))
 		}, h2.CodeEnhanceYourCalm},
-		"priorities":     {func(p *peer) { p.hello(); forever(p, raw(h2.Priority, 0, 1, make([]byte, 5))) }, h2.CodeEnhanceYourCalm},
-		"unknown frames": {func(p *peer) { p.hello(); forever(p, raw(0x77, 0, 1, nil)) }, h2.CodeEnhanceYourCalm},
+		"priorities":              {func(p *peer) { p.hello(); forever(p, raw(h2.Priority, 0, 1, make([]byte, 5))) }, h2.CodeEnhanceYourCalm},
+		"unknown frames":          {func(p *peer) { p.hello(); forever(p, raw(0x77, 0, 1, nil)) }, h2.CodeEnhanceYourCalm},
+		"stream before another's": {func(p *peer) { p.hello().ask(5, "/t/fail", ""); p.ask(3, "/t/fail", "") }, h2.CodeProtocol},
+		"ends of what has ended": {func(p *peer) {
+			p.hello().ask(1, "/t/fail", "")
+			forever(p, raw(h2.Data, h2.EndStream, 1, nil))
+		}, h2.CodeEnhanceYourCalm},
 		"resets of what has ended": {func(p *peer) {
 			p.hello().ask(1, "/t/fail", "")
 			forever(p, raw(h2.Reset, 0, 1, word(8)))
