@@ -25,7 +25,8 @@ type turns struct {
 // let lets n bytes more of a reply come, now or when it is its turn. Called with the lock held.
 func (c *conn) let(s *stream, n int64) {
 	t := &c.turns
-	if s.wants > 0 || t.ahead > 0 && t.ahead+n > turnBytes {
+	// Who comes later waits behind those that wait, also where it has room: they would never have all of it to themselves.
+	if len(t.queue) > 0 || t.ahead > 0 && t.ahead+n > turnBytes {
 		if s.wants == 0 {
 			t.queue = append(t.queue, s)
 		}

@@ -76,6 +76,30 @@ func TestLongRepliesTakeTurns(t *testing.T) {
 	}
 }
 
+// TestShortRepliesDoNotKeepALongOneWaiting for ever, when they come all the time.
+func TestShortRepliesDoNotKeepALongOneWaiting(t *testing.T) {
+	const short = 100 << 10
+	c, s := waiting(100)
+	c.let(s[1], short)
+	c.let(s[2], turnBytes)
+	got := queued(c)
+	for i := 3; i < 100 && !slices.Contains(got, fmt.Sprint("2:", turnBytes)); i++ {
+		c.let(s[i], short)
+		got = append(got, queued(c)...)
+		// One of them is always under way.
+		for j := 1; j < i-1; j++ {
+			c.arrived(s[j], short)
+		}
+		got = append(got, queued(c)...)
+	}
+	if want := []string{fmt.Sprint("1:", short), fmt.Sprint("2:", turnBytes)}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if c.arrived(s[2], turnBytes); !slices.Equal(queued(c), []string{fmt.Sprint("3:", short)}) {
+		t.Error("the one that waited behind it does not come")
+	}
+}
+
 // TestTurnsLoseNobody has replies of all lengths that come, pause and end: each is let come, and nothing is counted in the end.
 func TestTurnsLoseNobody(t *testing.T) {
 	for seed := range uint64(50) {
