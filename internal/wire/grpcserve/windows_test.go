@@ -149,6 +149,17 @@ func TestWindowsOfAnyClient(t *testing.T) {
 				t.Errorf("seed %d: %d: status %q, %d bytes, want %d", seed, id, s.status, len(s.got), len(want))
 			}
 		}
+		// What is counted wrong would hold up a connection after many calls.
+		soon(t, "nothing is counted as queued", func() bool {
+			sv.mu.Lock()
+			defer sv.mu.Unlock()
+			for c := range sv.conns {
+				if !c.is(func() bool { return c.queued == 0 && c.blocks == 0 && c.stuck == 0 && c.first == len(c.ready) && c.running == 0 }) {
+					return false
+				}
+			}
+			return true
+		})
 		p.Close()
 	}
 }
