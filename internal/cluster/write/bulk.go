@@ -711,7 +711,8 @@ func (l *load) send(ctx context.Context, st *members.State, c *chunk) error {
 	}
 	// Others are made equal to one that had taken it before: what it has may have been written since.
 	slices.SortStableFunc(in, func(a, b got[leaf.BulkReply]) int { return cmp.Compare(fresh(a), fresh(b)) })
-	if err := l.w.settleAt(ctx, st, l.ix, c.ty, r.ids, c.own(list, r.order), where(in), &a); err != nil {
+	own, again := c.own(list, r.order)
+	if err := l.w.settleAt(ctx, st, l.ix, c.ty, r.ids, own, again, where(in), &a); err != nil {
 		if refused, ok := errors.AsType[*staleError](err); ok {
 			return refused
 		}
@@ -719,9 +720,11 @@ func (l *load) send(ctx context.Context, st *members.State, c *chunk) error {
 			a.note(t, err, 0)
 		}
 	}
+	unsure := r.doubt(c, again)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.touchLocked(groups, &a)
+	l.maybe = l.maybe || unsure
 	l.sent++
 	// What an earlier try has put in is no repetition.
 	if !c.maybe && !slices.ContainsFunc(in, func(g got[leaf.BulkReply]) bool { return !g.reply.Repeated }) {
@@ -789,20 +792,47 @@ func (l *load) nobody(ctx context.Context, groups []*members.Group, list []got[l
 	l.touchLocked(groups, &a)
 }
 
-// own is what members have just taken of a chunk: the documents at places in it, of which the last of an id stands. It is nil where a member
-// took it before: what that one has may have been written since.
-func (c *chunk) own(list []got[leaf.BulkReply], order []int) *own {
+// own is what members have just taken of a chunk: the documents at places in it, of which the last of an id stands. Where a member took it
+// before it is nil, and again says who did.
+func (c *chunk) own(list []got[leaf.BulkReply], order []int) (*own, *repetition) {
+	at := make(map[string]int, len(order))
+	sums := make(map[string]leaf.Sum, len(order))
+	for _, i := range order {
+		at[c.docs[i].key], sums[c.docs[i].key] = i, c.docs[i].sum
+	}
+	again := &repetition{took: map[string]bool{}, sums: sums, unsure: map[string]bool{}}
 	for i := range list {
 		if list[i].err == nil && list[i].reply.Repeated {
-			return nil
+			again.took[list[i].Addr] = true
 		}
 	}
-	at := make(map[string]int, len(order))
-	o := &own{sums: make(map[string]leaf.Sum, len(order)), source: func(id string) []byte { return c.raw(at[id]) }}
-	for _, i := range order {
-		at[c.docs[i].key], o.sums[c.docs[i].key] = i, c.docs[i].sum
+	if len(again.took) > 0 {
+		return nil, again
 	}
-	return o
+	return &own{sums: sums, source: func(id string) []byte { return c.raw(at[id]) }}, nil
+}
+
+// doubt takes documents for failed of which it cannot be told whether they stand, and tells whether there are some.
+func (r *tallied) doubt(c *chunk, again *repetition) bool {
+	if again == nil || len(again.unsure) == 0 {
+		return false
+	}
+	r.order = slices.DeleteFunc(r.order, func(i int) bool {
+		d := &c.docs[i]
+		if !again.unsure[d.key] {
+			return false
+		}
+		r.failures = append(r.failures, api.DocFailure{
+			Line: d.line, ID: api.Clip(d.key), Code: string(api.WriteUncertain),
+			Reason: "the load was taken before, and what members have of the document was copied to them since: it may be older or newer; send it again under another key if it is to stand",
+		})
+		if r.indexed > 0 {
+			r.indexed--
+		}
+		r.failed++
+		return true
+	})
+	return true
 }
 
 // keys are the different ids of the documents of a chunk for which in is not false; nil: all.

@@ -18,7 +18,7 @@
 // see what is on its way. So what a copy has put is no example for other members (leaf.SumsReply.Synced) where any has something that was
 // written there, for that is not older than the write whose Writer looks. Where all have copies, and not of what was written, that
 // is put there once more. It is as if it had been written at that moment: nobody was told before that it is in. A load that is sent again
-// is not put once more, for others may have written since.
+// is not put once more, for others may have written since; what only copies tell of, and the load has otherwise, is not known to be in.
 //
 // A write is not compared where every member calls it fresh: nothing had its id, and nothing was deleted there for far longer than a write
 // is under way. Then no other write of the id came before it at any member while it was under way: what is under way beside it comes

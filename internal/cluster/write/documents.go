@@ -133,7 +133,7 @@ func (d *writing) finish(ctx context.Context, st *members.State, list, in []got[
 	}
 	if !uncrossed(in) {
 		own := &own{map[string]leaf.Sum{d.key: d.sum}, func(string) []byte { return d.body }}
-		if err := d.w.settleAt(ctx, st, d.ix, d.ty, ids, own, where(in), &a); err != nil {
+		if err := d.w.settleAt(ctx, st, d.ix, d.ty, ids, own, nil, where(in), &a); err != nil {
 			return nil, err
 		}
 	}
@@ -154,8 +154,8 @@ func uncrossed(in []got[leaf.IndexReply]) bool {
 }
 
 // settleAt settles documents at the members that have taken them, and adds to the account which are not equal.
-func (w *Writer) settleAt(ctx context.Context, st *members.State, ix *index, ty *typing, ids []string, own *own, to []target, a *account) error {
-	odd, err := w.settle(ctx, st, ix, ty, ids, own, to)
+func (w *Writer) settleAt(ctx context.Context, st *members.State, ix *index, ty *typing, ids []string, own *own, again *repetition, to []target, a *account) error {
+	odd, err := w.settle(ctx, st, ix, ty, ids, own, again, to)
 	if err != nil {
 		if again, ok := errors.AsType[*staleError](err); ok {
 			return again
@@ -447,7 +447,7 @@ func (w *Writer) deleteAt(ctx context.Context, st *members.State, ix *index, ids
 			}
 		}
 	}
-	return list, w.settleAt(ctx, st, ix, ix.known(time.Time{}), ids, deletedOwn(ids), where(in), odd)
+	return list, w.settleAt(ctx, st, ix, ix.known(time.Time{}), ids, deletedOwn(ids), nil, where(in), odd)
 }
 
 // tooMany is the refusal of a list over its limit.
@@ -693,7 +693,7 @@ func (p *syncPart) run(ctx context.Context, groups []*members.Group) (snapshot l
 		}
 	}
 	var odd account
-	if err := w.settleAt(ctx, p.st, s.ix, s.ty, differ, nil, to, &odd); err != nil {
+	if err := w.settleAt(ctx, p.st, s.ix, s.ty, differ, nil, nil, to, &odd); err != nil {
 		return snapshot, nil, err
 	}
 	for i, t := range odd.list {

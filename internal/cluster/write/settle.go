@@ -36,6 +36,8 @@ type settling struct {
 	// one with that; and where no member has that, what is own is put there once more, for it is not acknowledged yet.
 	own *own
 	put map[string]bool // of own, what was put once more
+	// again is what some of to took before; nil if none did, and then own may be something.
+	again *repetition
 	// odd are the ids for which a member could not be made equal, by address. A member that does not answer is left out of to.
 	odd map[string]*oddity
 	// fences are those that the last comparison made, by address: what it saw must not be put in the place of what others have seen to be
@@ -52,6 +54,15 @@ var errNoIndexHere = errors.New("the member does not have the index any more")
 type own struct {
 	sums   map[string]leaf.Sum    // of the documents; zero: deleted
 	source func(id string) []byte // of a document that is not deleted
+}
+
+// repetition is a part of a load that some members took when it was sent before. What they have of it may have been written since, and stays. But
+// where it was copied to them it may also be older than the load: another coordinator that did not know who missed it has made them equal to who
+// did. Then nobody can tell whether the load still stands.
+type repetition struct {
+	took   map[string]bool     // who took it before, by address
+	sums   map[string]leaf.Sum // of the documents, as the load has them
+	unsure map[string]bool     // of which it cannot be told
 }
 
 // deletedOwn is the deletion of documents.
@@ -74,11 +85,11 @@ type oddity struct {
 // them. Being equal at some moment is enough: whoever writes after that compares after that. It returns the members that are not
 // known to be equal to the first, nil if there are none, with hints kept for them. The error is a *staleError, or what ended the
 // context.
-func (w *Writer) settle(ctx context.Context, st *members.State, ix *index, ty *typing, ids []string, own *own, to []target) (map[string]*oddity, error) {
+func (w *Writer) settle(ctx context.Context, st *members.State, ix *index, ty *typing, ids []string, own *own, again *repetition, to []target) (map[string]*oddity, error) {
 	if len(to) < 2 || len(ids) == 0 {
 		return nil, nil
 	}
-	s := &settling{w: w, st: st, ix: ix, ty: ty, to: slices.Clone(to), pending: ids, own: own, odd: map[string]*oddity{}}
+	s := &settling{w: w, st: st, ix: ix, ty: ty, to: slices.Clone(to), pending: ids, own: own, again: again, odd: map[string]*oddity{}}
 	err := s.run(ctx)
 	for _, o := range s.odd {
 		w.hint(o.Addr, ix.name, o.ids)
@@ -258,7 +269,7 @@ func (s *settling) all() map[string]bool {
 
 // syncedAt are the documents of which a member says that a Sync may have changed them last.
 func (s *settling) syncedAt(reply *leaf.SumsReply) map[string]bool {
-	if s.own == nil || len(reply.Synced) == 0 {
+	if s.own == nil && s.again == nil || len(reply.Synced) == 0 {
 		return nil
 	}
 	out := make(map[string]bool, len(reply.Synced))
@@ -282,7 +293,7 @@ type difference struct {
 func (s *settling) differing(sums [][]leaf.Sum, synced []map[string]bool, whole bool) []difference {
 	var out []difference
 	for k, id := range s.pending {
-		from, copied := s.example(id, sums, synced)
+		from, copied := s.example(k, sums, synced)
 		if from < 0 {
 			continue
 		}
@@ -310,7 +321,13 @@ func (s *settling) differing(sums [][]leaf.Sum, synced []map[string]bool, whole 
 
 // example is the member that others are made equal to for a document, -1 if that is not known: the first that has what was written there
 // last, or, if no member has, the first. copied says that none has.
-func (s *settling) example(id string, sums [][]leaf.Sum, synced []map[string]bool) (from int, copied bool) {
+func (s *settling) example(k int, sums [][]leaf.Sum, synced []map[string]bool) (from int, copied bool) {
+	id := s.pending[k]
+	if s.again != nil {
+		if from, known := s.taken(k, sums, synced); known {
+			return from, false
+		}
+	}
 	if s.own != nil {
 		for i := range sums {
 			if sums[i] != nil && !synced[i][id] {
@@ -322,6 +339,33 @@ func (s *settling) example(id string, sums [][]leaf.Sum, synced []map[string]boo
 		return -1, false
 	}
 	return 0, s.own != nil
+}
+
+// taken is example among those who took the load before: the first that has what was written there last or, if none has, the first, of which
+// it is noted whether that may be older than the load. known is false if none of them is left.
+func (s *settling) taken(k int, sums [][]leaf.Sum, synced []map[string]bool) (from int, known bool) {
+	id := s.pending[k]
+	from = -1
+	for i, t := range s.to {
+		switch {
+		case !s.again.took[t.Addr]:
+		case sums[i] == nil:
+			return -1, true // it may be the one
+		case !synced[i][id]:
+			delete(s.again.unsure, id)
+			return i, true
+		case from < 0:
+			from = i
+		}
+	}
+	if from < 0 {
+		return -1, false
+	}
+	delete(s.again.unsure, id)
+	if sums[from][k] != s.again.sums[id] {
+		s.again.unsure[id] = true
+	}
+	return from, true
 }
 
 // undone is what members have of a document of which all have a copy that may be older than what is own, nil if it is that, or was put once

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/leaf"
 )
 
@@ -158,23 +159,73 @@ func TestAWriteThatAnotherReplacedIsNotPutAgain(t *testing.T) {
 	}
 }
 
-// TestALoadThatIsSentAgainIsNotOwn: what a member took before, and a repair gave it later, is newer than the load.
+// TestALoadThatIsSentAgainIsNotOwn: what members have of a load that they took before stays, whether it is newer or a copy that may be older. A load
+// that such a copy may have undone is not acknowledged.
 func TestALoadThatIsSentAgainIsNotOwn(t *testing.T) {
-	c := newCluster(t, 2)
-	w := c.writer(Options{})
-	put(t, w, `{"id":"a","n":1}`)
-	if reply, err := keyed(w, "k", `{"id":"a","n":2}`); err != nil || !reply.OK {
-		t.Fatalf("%+v, %v", reply, err)
-	}
-	for _, m := range c.group(0) {
-		m.copies(t, "a", `{"id":"a","n":3}`)
-	}
-	if reply, err := keyed(w, "k", `{"id":"a","n":2}`); err != nil || !reply.Repeated {
-		t.Fatalf("%+v, %v", reply, err)
-	}
-	for _, m := range c.group(0) {
-		if got := m.docs("x")["a"]; got != `{"id":"a","n":3}` {
-			t.Errorf("%s has %s", m.addr, got)
-		}
+	const old, load, other = `{"id":"a","n":1}`, `{"id":"a","n":2}`, `{"id":"a","n":3}`
+	for name, way := range map[string]struct {
+		members int
+		missed  []int // who is not reached when the load comes first
+		since   func(t *testing.T, m []*model)
+		ok      bool
+		want    string
+	}{
+		"nothing has happened": {members: 2, missed: []int{0}, ok: true, want: load},
+		"it was written since": {members: 2, missed: []int{0}, since: func(t *testing.T, m []*model) {
+			if _, err := m[1].Index(t.Context(), &leaf.IndexRequest{Index: "x", Body: []byte(other)}); err != nil {
+				t.Error(err)
+			}
+		}, ok: true, want: other},
+		"it was copied back":       {members: 2, missed: []int{0}, since: func(t *testing.T, m []*model) { m[1].copies(t, "a", old) }, want: old},
+		"it was deleted by a copy": {members: 2, missed: []int{0}, since: func(t *testing.T, m []*model) { m[1].copies(t, "a", "") }},
+		"it was copied back, and forth": {members: 2, missed: []int{0}, since: func(t *testing.T, m []*model) {
+			m[1].copies(t, "a", old)
+			m[1].copies(t, "a", load)
+		}, ok: true, want: load},
+		"another one has it": {members: 3, missed: []int{0}, since: func(t *testing.T, m []*model) { m[1].copies(t, "a", old) }, ok: true, want: load},
+		"others have it, and the last one is newer": {members: 3, missed: []int{1}, since: func(t *testing.T, m []*model) {
+			m[0].copies(t, "a", old)
+			if _, err := m[2].Index(t.Context(), &leaf.IndexRequest{Index: "x", Body: []byte(other)}); err != nil {
+				t.Error(err)
+			}
+		}, ok: true, want: other},
+		"it was whole, and all have a copy": {members: 2, since: func(t *testing.T, m []*model) {
+			m[0].copies(t, "a", other)
+			m[1].copies(t, "a", other)
+		}, want: other},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, way.members)
+			w := c.writer(Options{})
+			put(t, w, old)
+			m := c.group(0)
+			for _, i := range way.missed {
+				m[i].during("Bulk", gone, -1)
+			}
+			reply, err := keyed(w, "k", load)
+			if way.missed == nil && (err != nil || !reply.OK) || way.missed != nil && err == nil && reply.OK {
+				t.Fatalf("%+v, %v", reply, err)
+			}
+			for _, i := range way.missed {
+				m[i].during("Bulk", fine, -1)
+			}
+			if way.since != nil {
+				way.since(t, m)
+			}
+			for range 2 { // who asks once more is told the same
+				reply, err := keyed(w, "k", load)
+				if err != nil || reply.OK != way.ok {
+					t.Fatalf("%+v, %v", reply, err)
+				}
+				if !way.ok && (reply.Indexed != 0 || reply.Failed != 1 || len(reply.Errors) != 1 || reply.Errors[0].Code != string(api.WriteUncertain) || reply.Errors[0].ID != "a") {
+					t.Errorf("%+v", reply)
+				}
+				for _, m := range m {
+					if got := m.docs("x")["a"]; got != way.want {
+						t.Errorf("%s has %s", m.addr, got)
+					}
+				}
+			}
+		})
 	}
 }
