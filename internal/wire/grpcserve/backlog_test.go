@@ -267,6 +267,31 @@ func TestBinaryHeadersPutTogether(t *testing.T) {
 	}
 }
 
+// TestServicesServeSomeCallsOfAConnection at once: what they hold is charged by nobody.
+func TestServicesServeSomeCallsOfAConnection(t *testing.T) {
+	sv := start(t, Options{})
+	p := sv.dial(t).hello()
+	c := sv.only(t)
+	const watch = "/grpc.health.v1.Health/Watch"
+	id := uint32(1)
+	for range mostServed {
+		p.open(id, watch)
+		id += 2
+	}
+	soon(t, "they are under way", func() bool { return c.served.Load() == mostServed })
+	p.open(id, watch)
+	if a := p.answer(id); a.tail["grpc-status"] != "8" {
+		t.Errorf("one more: %+v", a)
+	}
+	p.good(id + 2) // others do not count
+	p.frame(h2.Reset, 0, 1, word(h2.CodeCancel))
+	soon(t, "one has ended", func() bool { return c.served.Load() == mostServed-1 })
+	p.ask(id+4, "/grpc.health.v1.Health/Check", "")
+	if a := p.answer(id + 4); a.tail["grpc-status"] != "0" && a.tail["grpc-status"] != "5" {
+		t.Errorf("when one has ended: %+v", a)
+	}
+}
+
 // TestHeadersOfConnectionsAreLeftOut of replies, which would be malformed with them.
 func TestHeadersOfConnectionsAreLeftOut(t *testing.T) {
 	sv := start(t, Options{})

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2/hpack"
@@ -53,6 +54,8 @@ type conn struct {
 	sock *h2.Socket // nil: only nc
 	own  any
 	seen func(n int) // of who counts what is heard; nil: nobody does
+
+	served atomic.Int32 // calls of Services
 
 	mu         sync.Mutex
 	streams    map[uint32]*Stream

@@ -18,7 +18,8 @@ import (
 	"github.com/weft-search/weft/internal/wire/grpcmsg"
 )
 
-// Services are those that are served by generated code, as with a grpc.Server but for interceptors. Their messages are short.
+// Services are those that are served by generated code, as with a grpc.Server but for interceptors. Their messages are short, and at
+// most 32 of their calls are under way on a connection.
 type Services struct {
 	// Most is the longest message that they take, in bytes; Stall the longest wait for the rest of one. Both have to be set.
 	Most  int
@@ -89,10 +90,20 @@ type serverStream struct {
 	in  grpcmsg.Incoming
 }
 
+// mostServed is how many calls of a connection Services serve at once. Nobody charges for what they hold, and streams last for as long as
+// clients like.
+const mostServed = 32
+
+var errServed = status.Errorf(codes.ResourceExhausted, "%d calls of services like this one are under way on the connection", mostServed)
+
 func (r *Services) open(s *Stream, patient bool) (*serverStream, error) {
 	md, err := s.more.metadata()
 	if err != nil {
 		return nil, err
+	}
+	if s.c.served.Add(1) > mostServed {
+		s.c.served.Add(-1)
+		return nil, errServed
 	}
 	ss := &serverStream{s: s, in: grpcmsg.Incoming{
 		Stream: s, Cancel: s.cancel, Stall: r.Stall, Most: r.Most, Need: func(int64) error { return nil }, Patient: patient,
@@ -101,11 +112,15 @@ func (r *Services) open(s *Stream, patient bool) (*serverStream, error) {
 	return ss, nil
 }
 
+// close has to be called at the end of a call that was opened.
+func (ss *serverStream) close() { ss.s.c.served.Add(-1) }
+
 func (r *Services) unary(s *Stream, impl any, m *grpc.MethodDesc) error {
 	ss, err := r.open(s, false)
 	if err != nil {
 		return err
 	}
+	defer ss.close()
 	reply, err := m.Handler(impl, ss.ctx, func(in any) error {
 		err := ss.RecvMsg(in)
 		if errors.Is(err, io.EOF) {
@@ -126,6 +141,7 @@ func (r *Services) stream(s *Stream, impl any, m *grpc.StreamDesc) error {
 	if err != nil {
 		return err
 	}
+	defer ss.close()
 	// It would go on as long as its client likes.
 	unhook := context.AfterFunc(s.c.srv.draining, func() { s.cancel(errShutdown) })
 	defer unhook()

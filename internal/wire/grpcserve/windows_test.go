@@ -154,7 +154,9 @@ func TestWindowsOfAnyClient(t *testing.T) {
 			sv.mu.Lock()
 			defer sv.mu.Unlock()
 			for c := range sv.conns {
-				if !c.is(func() bool { return c.queued == 0 && c.blocks == 0 && c.stuck == 0 && c.first == len(c.ready) && c.running == 0 }) {
+				if !c.is(func() bool {
+					return c.queued == 0 && c.blocks == 0 && c.stuck == 0 && c.first == len(c.ready) && c.running == 0
+				}) {
 					return false
 				}
 			}
