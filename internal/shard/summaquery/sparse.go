@@ -127,7 +127,10 @@ func (c *compiler) sparseText(id int, f *schema.Field, options map[string]string
 	if err != nil {
 		return nil, nil, modelFault(f, name, "tokenizer", err)
 	}
-	toks := tok.Tokens(s, nil)
+	toks, err := tok.Tokens(s, nil)
+	if err != nil {
+		return nil, nil, modelFault(f, name, "tokenizer", err)
+	}
 	if f.Element == "u16" { // no vector has the others
 		toks = slices.DeleteFunc(toks, func(t uint32) bool { return t > math.MaxUint16 })
 	}

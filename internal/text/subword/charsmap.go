@@ -84,28 +84,39 @@ func (m *charsmap) of(s string) (string, bool) {
 const longestCluster = 5
 
 // apply is the normalizer.
-func (m *charsmap) apply(s string) string {
+func (m *charsmap) apply(s string, most int) (string, bool) {
 	var b strings.Builder
+	write := func(text string) bool {
+		if b.Len()+len(text) > most {
+			return false
+		}
+		b.WriteString(text)
+		return true
+	}
 	for s != "" {
 		n := cluster(s)
 		if n <= longestCluster {
 			if text, ok := m.of(s[:n]); ok {
-				b.WriteString(text)
+				if !write(text) {
+					return "", false
+				}
 				s = s[n:]
 				continue
 			}
 		}
 		for end := len(s) - n; len(s) > end; {
 			_, char := utf8.DecodeRuneInString(s)
-			if text, ok := m.of(s[:char]); ok {
-				b.WriteString(text)
-			} else {
-				b.WriteString(s[:char])
+			text, ok := m.of(s[:char])
+			if !ok {
+				text = s[:char]
+			}
+			if !write(text) {
+				return "", false
 			}
 			s = s[char:]
 		}
 	}
-	return b.String()
+	return b.String(), true
 }
 
 // cluster is the length of what is one character to a reader at the beginning of a text (UAX #29, extended grapheme clusters), as far as those are
@@ -193,7 +204,12 @@ func replace(pattern jsontext.Value, content string) (step, error) {
 	}
 	switch {
 	case p.String != nil && *p.String != "":
-		return func(s string) string { return strings.ReplaceAll(s, *p.String, content) }, nil
+		return func(s string, most int) (string, bool) {
+			if n := strings.Count(s, *p.String); len(s)+n*(len(content)-len(*p.String)) > most {
+				return "", false
+			}
+			return strings.ReplaceAll(s, *p.String, content), true
+		}, nil
 	case p.Regex == nil || !plainPattern.MatchString(*p.Regex):
 		return nil, refuse("the pattern of its normalizer Replace is not known")
 	}
@@ -201,5 +217,14 @@ func replace(pattern jsontext.Value, content string) (step, error) {
 	if err != nil {
 		return nil, refuse("the pattern of its normalizer Replace is not known")
 	}
-	return func(s string) string { return re.ReplaceAllLiteralString(s, content) }, nil
+	return func(s string, most int) (string, bool) {
+		n := len(s)
+		for _, at := range re.FindAllStringIndex(s, -1) {
+			n += len(content) - (at[1] - at[0])
+		}
+		if n > most {
+			return "", false
+		}
+		return re.ReplaceAllLiteralString(s, content), true
+	}, nil
 }

@@ -36,8 +36,8 @@ func TestTokensAreThoseOfTheLibrary(t *testing.T) {
 			t.Fatalf("%s: %v", f.File, err)
 		}
 		for _, c := range f.Cases {
-			if got := tok.Tokens(c.Text, nil); !slices.Equal(got, c.IDs) {
-				t.Errorf("%s: %q has %v, want %v", f.File, c.Text, got, c.IDs)
+			if got, err := tok.Tokens(c.Text, nil); err != nil || !slices.Equal(got, c.IDs) {
+				t.Errorf("%s: %q has %v, want %v: %v", f.File, c.Text, got, c.IDs, err)
 			}
 		}
 	}

@@ -8,19 +8,41 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// step changes a text before it is cut.
-type step func(s string) string
+// step changes a text before it is cut. It gives up where more than most bytes would come of it, before it makes them.
+type step func(s string, most int) (out string, ok bool)
 
-var namedSteps = map[string]step{
-	"Lowercase": lowercase, "StripAccents": stripMarks,
-	"ByteLevel": inByteChars, "NFC": norm.NFC.String, "NFD": norm.NFD.String, "NFKC": norm.NFKC.String, "NFKD": norm.NFKD.String,
+// small is a step whose text is longer by a small factor only.
+func small(f func(s string) string) step {
+	return func(s string, most int) (string, bool) {
+		s = f(s)
+		return s, len(s) <= most
+	}
 }
 
-func (t *Tokenizer) normalise(s string) string {
+var namedSteps = map[string]step{
+	"Lowercase": small(lowercase), "StripAccents": small(stripMarks),
+	"ByteLevel": small(inByteChars), "NFC": small(norm.NFC.String), "NFD": small(norm.NFD.String), "NFKC": small(norm.NFKC.String), "NFKD": small(norm.NFKD.String),
+}
+
+// A text becomes no longer than this many times what it was, and some room: a table of what characters become and steps that follow one another
+// can make any length of a few bytes. The normal forms make 11 bytes of one, and ByteLevel two of each.
+const (
+	maxLonger = 32
+	longerBy  = 4 << 10
+)
+
+func mostOf(s string) int { return maxLonger*len(s) + longerBy }
+
+var errTooLong = refuse("it makes a text more than %d times as long", maxLonger)
+
+func (t *Tokenizer) normalise(s string, most int) (string, error) {
 	for _, f := range t.normal {
-		s = f(s)
+		var ok bool
+		if s, ok = f(s, most); !ok {
+			return "", errTooLong
+		}
 	}
-	return s
+	return s, nil
 }
 
 // clean leaves out what is nothing to read, and makes every space the same.

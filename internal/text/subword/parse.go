@@ -122,7 +122,9 @@ func Parse(data []byte) (*Tokenizer, error) {
 	}
 	for i := range t.added {
 		if a := &t.added[i]; a.normalised {
-			a.text = t.normalise(a.text)
+			if a.text, err = t.normalise(a.text, mostOf(a.text)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	t.added = slices.DeleteFunc(t.added, func(a added) bool { return a.text == "" })
@@ -275,16 +277,16 @@ func steps(v jsontext.Value, depth int, left *int) (out []step, err error) {
 	case "BertNormalizer":
 		lower := is(p.Lower, true)
 		if is(p.Clean, true) {
-			out = append(out, clean)
+			out = append(out, small(clean))
 		}
 		if is(p.Han, true) {
-			out = append(out, spaceHan)
+			out = append(out, small(spaceHan))
 		}
 		if is(p.Accents, lower) {
-			out = append(out, decompose, stripAccents)
+			out = append(out, small(decompose), small(stripAccents))
 		}
 		if lower {
-			out = append(out, lowercase)
+			out = append(out, small(lowercase))
 		}
 		return out, nil
 	case "Precompiled":
@@ -300,15 +302,18 @@ func steps(v jsontext.Value, depth int, left *int) (out []step, err error) {
 		}
 		return []step{f}, nil
 	case "Prepend":
-		return []step{func(s string) string {
-			if s == "" {
-				return s
+		return []step{func(s string, most int) (string, bool) {
+			switch {
+			case s == "":
+				return s, true
+			case len(p.Prepend)+len(s) > most:
+				return "", false
 			}
-			return p.Prepend + s
+			return p.Prepend + s, true
 		}}, nil
 	case "Strip":
 		l, r := is(p.Left, true), is(p.Right, true)
-		return []step{func(s string) string { return strip(s, l, r) }}, nil
+		return []step{small(func(s string) string { return strip(s, l, r) })}, nil
 	}
 	if s, ok := namedSteps[p.Type]; ok {
 		return []step{s}, nil

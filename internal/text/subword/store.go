@@ -158,6 +158,12 @@ func fresh[T any](k *kept[T], s *Store, name, path string, parse func([]byte) (T
 		return none, absent(err, name)
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
+	// To open a pipe would wait until something is written to it.
+	if info, err := root.Stat(path); err != nil {
+		return none, absent(err, name)
+	} else if !info.Mode().IsRegular() {
+		return none, &NotFoundError{name}
+	}
 	f, err := root.Open(path)
 	if err != nil {
 		return none, absent(err, name)

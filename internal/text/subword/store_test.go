@@ -1,9 +1,13 @@
 package subword
 
 import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -20,16 +24,16 @@ func put(t *testing.T, path, data string) {
 	}
 }
 
-const small = `{"model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {"[UNK]": 0, "sea": 5, "##s": 7}}, "pre_tokenizer": {"type": "BertPreTokenizer"}}`
+const smallFile = `{"model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {"[UNK]": 0, "sea": 5, "##s": 7}}, "pre_tokenizer": {"type": "BertPreTokenizer"}}`
 
 func TestModelsOfAFolder(t *testing.T) {
 	dir := t.TempDir()
 	out := t.TempDir()
-	put(t, filepath.Join(dir, "org/model/tokenizer.json"), small)
+	put(t, filepath.Join(dir, "org/model/tokenizer.json"), smallFile)
 	put(t, filepath.Join(dir, "org/model/idf.json"), `{"sea": 2.5, "[UNK]": 9, "nowhere": 1}`)
-	put(t, filepath.Join(dir, "bare/tokenizer.json"), small)
+	put(t, filepath.Join(dir, "bare/tokenizer.json"), smallFile)
 	put(t, filepath.Join(dir, "bad/tokenizer.json"), `{"model": {"type": "WordLevel", "vocab": {}}}`)
-	put(t, filepath.Join(out, "model/tokenizer.json"), small)
+	put(t, filepath.Join(out, "model/tokenizer.json"), smallFile)
 	if err := os.Symlink(filepath.Join(out, "model"), filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
@@ -39,8 +43,8 @@ func TestModelsOfAFolder(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if got := tok.Tokens("seas sea what", nil); !slices.Equal(got, []uint32{5, 7, 5}) {
-			t.Errorf("%s: %v", name, got)
+		if got, err := tok.Tokens("seas sea what", nil); err != nil || !slices.Equal(got, []uint32{5, 7, 5}) {
+			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
 	w, err := s.Weights("org/model")
@@ -68,7 +72,7 @@ func TestModelsOfAFolder(t *testing.T) {
 func TestModelsAreReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m/tokenizer.json")
-	put(t, path, small)
+	put(t, path, smallFile)
 	put(t, filepath.Join(dir, "m/idf.json"), `{"sea": 2.5}`)
 	s := NewStore(dir)
 	first, err := s.Tokenizer("m")
@@ -81,13 +85,16 @@ func TestModelsAreReadAgain(t *testing.T) {
 	if w, err := s.Weights("m"); err != nil || w.Of(5) != 2.5 {
 		t.Error(w, err)
 	}
-	put(t, path, strings.ReplaceAll(small, "5", "66"))
+	put(t, path, strings.ReplaceAll(smallFile, "5", "66"))
 	if err := os.Chtimes(path, time.Time{}, time.Unix(1e9, 0)); err != nil {
 		t.Fatal(err)
 	}
 	tok, err := s.Tokenizer("m")
-	if err != nil || !slices.Equal(tok.Tokens("sea", nil), []uint32{66}) {
-		t.Error(err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := tok.Tokens("sea", nil); err != nil || !slices.Equal(got, []uint32{66}) {
+		t.Error(got, err)
 	}
 	if w, err := s.Weights("m"); err != nil || w.Of(66) != 2.5 || w.Of(5) != 1 {
 		t.Error(w, err)
@@ -137,6 +144,55 @@ func TestFilesThatAreRefused(t *testing.T) {
 	}
 }
 
+// A file of a few bytes can make any length of a text. It is refused before that is made.
+func TestTextsThatBecomeLong(t *testing.T) {
+	const model = `"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 1, "##a": 2}}`
+	again := func(kind, one string) string {
+		return `{"type": "Sequence", "` + kind + `": [` + strings.Repeat(one+", ", 30) + one + `]}`
+	}
+	// A table in which "a" becomes 32 KiB: a trie of two steps.
+	units := make([]byte, 4*('a'+2))
+	binary.LittleEndian.PutUint32(units[0:], 1<<10)                  // the root: offset 1
+	binary.LittleEndian.PutUint32(units[4*('a'^1):], 'a'|1<<8|1<<10) // 'a', with a leaf at 1 beside it
+	binary.LittleEndian.PutUint32(units[4*('a'^1^1):], 1<<31)
+	table := binary.LittleEndian.AppendUint32(nil, uint32(len(units)))
+	table = append(append(table, units...), bytes.Repeat([]byte("b"), 32<<10)...)
+	for name, file := range map[string]string{
+		"a long content":              `{"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "` + strings.Repeat("b", 1<<20) + `"}, ` + model + `}`,
+		"one of an expression":        `{"normalizer": {"type": "Replace", "pattern": {"Regex": "a+"}, "content": "` + strings.Repeat("b", 1<<20) + `"}, ` + model + `}`,
+		"one between all characters":  `{"normalizer": {"type": "Replace", "pattern": {"Regex": "b*"}, "content": "` + strings.Repeat("b", 1<<10) + `"}, ` + model + `}`,
+		"doubled again and again":     `{"normalizer": ` + again("normalizers", `{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}`) + `, ` + model + `}`,
+		"a long beginning":            `{"normalizer": {"type": "Prepend", "prepend": "` + strings.Repeat("b", 1<<20) + `"}, ` + model + `}`,
+		"a table":                     `{"normalizer": {"type": "Precompiled", "precompiled_charsmap": "` + base64.StdEncoding.EncodeToString(table) + `"}, ` + model + `}`,
+		"characters of characters":    `{"normalizer": ` + again("normalizers", `{"type": "ByteLevel"}`) + `, ` + model + `}`,
+		"the same of words":           `{"pre_tokenizer": ` + again("pretokenizers", `{"type": "ByteLevel"}`) + `, ` + model + `}`,
+		"pieces between added tokens": `{"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "` + strings.Repeat("b", 4000) + `"}, "added_tokens": [{"id": 7, "content": "+"}], ` + model + `}`,
+	} {
+		tok, err := Parse([]byte(file))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, s := range []string{strings.Repeat("é a", 100), strings.Repeat("aé+", 150)} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err = tok.Tokens(s, nil)
+			runtime.ReadMemStats(&after)
+			if _, ok := errors.AsType[*FormatError](err); !ok {
+				t.Errorf("%s: %q: %v", name, s[:5], err)
+			}
+			if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
+				t.Errorf("%s: %q took %d bytes", name, s[:5], took)
+			}
+		}
+	}
+	// An added token is made of its text by the same steps.
+	long := `{"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "` + strings.Repeat("b", 1<<20) + `"}, "added_tokens": [{"id": 7, "content": "a", "normalized": true}], ` + model + `}`
+	if _, err := Parse([]byte(long)); err == nil || !strings.Contains(err.Error(), "times as long") {
+		t.Error(err)
+	}
+}
+
 func FuzzTokens(f *testing.F) {
 	var toks []*Tokenizer
 	for _, name := range []string{"uncased", "plain", "split", "unigram", "unigram-bytes", "bytelevel", "pairs", "pairs-bytes"} {
@@ -153,7 +209,11 @@ func FuzzTokens(f *testing.F) {
 	f.Add("Über [CLS] 日本\xff\x00 ́")
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, tok := range toks {
-			for _, id := range tok.Tokens(s, nil) {
+			ids, err := tok.Tokens(s, nil)
+			if err != nil {
+				t.Errorf("%q: %v", s, err)
+			}
+			for _, id := range ids {
 				if tok.special[id] {
 					t.Errorf("%q has the special token %d", s, id)
 				}
@@ -163,7 +223,7 @@ func FuzzTokens(f *testing.F) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(small))
+	f.Add([]byte(smallFile))
 	for _, name := range []string{"unigram", "unigram-bytes", "bytelevel", "pairs", "pairs-bytes"} {
 		b, err := os.ReadFile("testdata/" + name + ".json")
 		if err != nil {
@@ -177,7 +237,10 @@ func FuzzParse(f *testing.F) {
 			panic("neither")
 		}
 		if tok != nil {
-			tok.Tokens("Some Text [UNK] ̈ 日本 x", nil)
+			_, err := tok.Tokens("Some Text [UNK] ̈ 日本 x", nil)
+			if _, ok := errors.AsType[*FormatError](err); err != nil && !ok {
+				panic(err)
+			}
 		}
 	})
 }

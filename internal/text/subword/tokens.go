@@ -18,12 +18,29 @@ func (t *Tokenizer) Token(text string) (id uint32, ok bool) {
 	return 0, false
 }
 
-// Tokens appends the numbers of the tokens of a text, special ones left out, in the order of the text.
-func (t *Tokenizer) Tokens(s string, dst []uint32) []uint32 {
+// Tokens appends the numbers of the tokens of a text, special ones left out, in the order of the text. The error is a *FormatError: the file
+// makes the text far longer than it is.
+func (t *Tokenizer) Tokens(s string, dst []uint32) ([]uint32, error) {
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	return t.around(s, true, false, dst, func(s string, first bool, dst []uint32) []uint32 {
-		return t.around(t.normalise(s), first, true, dst, t.words)
+	// What may still come of the text, of all pieces together, before it is cut and after.
+	normal, cut := mostOf(s), mostOf(s)
+	var fault error
+	dst = t.around(s, true, false, dst, func(s string, first bool, dst []uint32) []uint32 {
+		if fault == nil {
+			s, fault = t.normalise(s, normal)
+			normal -= len(s)
+		}
+		if fault != nil {
+			return dst
+		}
+		return t.around(s, first, true, dst, func(s string, first bool, dst []uint32) []uint32 {
+			if fault == nil {
+				dst, fault = t.words(s, first, &cut, dst)
+			}
+			return dst
+		})
 	})
+	return dst, fault
 }
 
 // around gives what stands between the added tokens of one of the two sorts to rest. first says that s begins the text.
@@ -80,15 +97,26 @@ func (t *Tokenizer) add(dst []uint32, id uint32) []uint32 {
 	return append(dst, id)
 }
 
-func (t *Tokenizer) words(s string, first bool, dst []uint32) []uint32 {
+// words appends the tokens of a piece. most is what its words may have together; they are taken off.
+func (t *Tokenizer) words(s string, first bool, most *int, dst []uint32) ([]uint32, error) {
 	words, next := []string{s}, []string(nil)
+	bytes := len(s)
 	for _, c := range t.split {
 		next = next[:0]
+		bytes = 0
 		for _, w := range words {
+			n := len(next)
 			next = c.f(w, first, next)
+			for _, w := range next[n:] {
+				bytes += len(w)
+			}
+			if bytes > *most {
+				return dst, errTooLong
+			}
 		}
 		words, next = next, words
 	}
+	*most -= bytes
 	var ids []uint32
 	for _, w := range words {
 		ids = t.model.word(w, ids[:0])
@@ -96,7 +124,7 @@ func (t *Tokenizer) words(s string, first bool, dst []uint32) []uint32 {
 			dst = t.add(dst, id)
 		}
 	}
-	return dst
+	return dst, nil
 }
 
 // wordPieces is the model of that name.
