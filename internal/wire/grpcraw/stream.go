@@ -107,13 +107,36 @@ func (s *stream) deliver(piece mem.Buffer) (taken, tell bool) {
 			s.queue = make(mem.BufferSlice, 0, min(pieces, maxPieces))
 		}
 	}
-	s.queue = append(s.queue, piece)
+	if !s.gather(piece) {
+		s.queue = append(s.queue, piece)
+	}
 	s.queued += n
 	if s.coming == 0 {
 		return true, true
 	}
 	s.coming -= int64(n)
 	return true, s.queued >= s.wakeAt || s.coming <= 0
+}
+
+// gathered is the length of short pieces that are put together.
+const gathered = 4 << 10
+
+// gather puts a short piece, which has memory of its own, with one before it that nobody has read. Frames may be as short as a byte, and each on
+// its own would take many times as much. Called with the lock held.
+func (s *stream) gather(piece mem.Buffer) bool {
+	short, ok := piece.(mem.SliceBuffer)
+	if !ok || len(s.queue) == 0 {
+		return false
+	}
+	last, ok := s.queue[len(s.queue)-1].(mem.SliceBuffer)
+	if !ok || len(last)+len(short) > gathered {
+		return false
+	}
+	if cap(last)-len(last) < len(short) {
+		last = append(make(mem.SliceBuffer, 0, min(2*(len(last)+len(short)), gathered)), last...)
+	}
+	s.queue[len(s.queue)-1] = append(last, short...)
+	return true
 }
 
 // fail ends the call with an error, unless it has ended.
