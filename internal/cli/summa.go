@@ -52,7 +52,7 @@ type summaLimits struct {
 // mostMessage bounds the flags of messages, in MiB: a length on the wire is a 32-bit number.
 const mostMessage = 2047
 
-// check refuses what is not above zero, and what no message can have. The error begins with the flag, without its dashes.
+// check refuses what is not above zero, and what no message or query can have. The error begins with the flag, without its dashes.
 func (l *summaLimits) check() error {
 	v := reflect.ValueOf(l).Elem()
 	for i := range v.NumField() {
@@ -72,6 +72,8 @@ func (l *summaLimits) check() error {
 			return fmt.Errorf("%s must be greater than zero", name)
 		case strings.HasSuffix(name, "-mb") && n > mostMessage:
 			return fmt.Errorf("%s must not exceed %d", name, mostMessage)
+		case f.Name == "MaxQueryDepth" && n > summa.MostQueryDepth:
+			return fmt.Errorf("%s must not exceed %d", name, summa.MostQueryDepth)
 		case n > 1<<31-1:
 			return fmt.Errorf("%s must not exceed %d", name, 1<<31-1)
 		}

@@ -20,6 +20,7 @@ import (
 
 	summapb "github.com/weft-search/weft/api/summa"
 	"github.com/weft-search/weft/internal/node/summanode"
+	"github.com/weft-search/weft/internal/summa"
 )
 
 // TestSummaServer starts a Summa server by its command line, asks it over gRPC and for its metrics, and ends it.
@@ -181,7 +182,11 @@ func TestSummaLimitsOfFlags(t *testing.T) {
 			to = reflect.ValueOf(&want.Query).Elem().FieldByName(f.Name)
 		}
 		to.SetInt(int64(times * (1000 + i)))
-		for _, p := range []struct{ value, text string }{{"0", " must be greater than zero"}, {"-1", " must be greater than zero"}, {"99999999999", " must not exceed "}} {
+		much := "99999999999"
+		if f.Name == "MaxQueryDepth" {
+			much = fmt.Sprint(summa.MostQueryDepth + 1)
+		}
+		for _, p := range []struct{ value, text string }{{"0", " must be greater than zero"}, {"-1", " must be greater than zero"}, {much, " must not exceed "}} {
 			var said strings.Builder
 			code := Run(t.Context(), []string{"-a", "127.0.0.1:0", "--metrics-addr", "off", "--data-dir", t.TempDir(), "--" + name + "=" + p.value}, IO{Stdout: t.Output(), Stderr: &said, Program: "summa-server"})
 			if code != exitFailed || !strings.HasPrefix(said.String(), "Error: --"+name+p.text) {

@@ -16,6 +16,9 @@ const (
 	maxDeleteKeyBytes = 65_536
 )
 
+// MostQueryDepth is the most that MaxQueryDepth can be: queries are worked on level by level, each of which takes some of a stack.
+const MostQueryDepth = 4_000
+
 // Limits bound what one request may ask of a node. A zero field means its default. Each stands for the flag of its name.
 type Limits struct {
 	MaxQueryDepth            int // levels of a query tree; 32

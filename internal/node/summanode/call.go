@@ -31,11 +31,15 @@ const (
 	// take in any case: room for the statistics of some hundred thousand terms.
 	maxGrowth   = 2
 	leastGrowth = 128 << 20
-	// maxNesting bounds how deep the messages of a message may stand. A query of 32 levels has some 100.
-	maxNesting = 200
+	// leastNesting is how deep the messages of a message may stand in any case. Each level of a query has two, and its request and a fusion a few
+	// more: a query that is too deep is told so as long as it is not far deeper.
+	leastNesting  = 200
+	levelNesting  = 2
+	aroundNesting = 10
 )
 
-var decodeOptions = proto.UnmarshalOptions{RecursionLimit: maxNesting, DiscardUnknown: true}
+// nesting is how deep the messages of a message may stand where queries have so many levels.
+func nesting(levels int) int { return max(leastNesting, levelNesting*levels+aroundNesting) }
 
 // call is one call under way. It belongs to its handler.
 type call struct {
@@ -334,14 +338,15 @@ func (c *call) receive(m proto.Message) error {
 		return err
 	}
 	most := max(maxGrowth*int64(c.decode), leastGrowth)
-	growth := protoweight.Of(whole, m.ProtoReflect().Descriptor(), maxNesting, most)
+	deep := nesting(c.s.cfg.Limits.Query.MaxQueryDepth)
+	growth := protoweight.Of(whole, m.ProtoReflect().Descriptor(), deep, most)
 	if growth > most {
 		return &summa.Error{Code: codes.ResourceExhausted, Text: "the message has too many parts for its length"}
 	}
 	if err := c.need(int64(n) + int64(len(whole)) + growth); err != nil {
 		return err
 	}
-	if err := decodeOptions.Unmarshal(whole, m); err != nil {
+	if err := (proto.UnmarshalOptions{RecursionLimit: deep, DiscardUnknown: true}).Unmarshal(whole, m); err != nil {
 		return errUndecoded
 	}
 	// The bytes are in its parts now.

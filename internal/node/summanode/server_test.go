@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -134,6 +135,40 @@ func want(t *testing.T, err error, code codes.Code, text string) {
 	t.Helper()
 	if st := status.Convert(err); st.Code() != code || st.Message() != text {
 		t.Errorf("got %v %q, want %v %q", st.Code(), st.Message(), code, text)
+	}
+}
+
+// A query of as many levels as are allowed is read, however many that are, and one of a level more is told so.
+func TestDeepQueriesAreRead(t *testing.T) {
+	deep := func(levels int, one func(inner *summapb.Query) *summapb.Query) *summapb.Query {
+		q := &summapb.Query{Query: &summapb.Query_All{All: &summapb.AllQuery{}}}
+		for range levels - 1 {
+			q = one(q)
+		}
+		return q
+	}
+	for _, levels := range []int{32, 300, summa.MostQueryDepth} {
+		conn := serving(t, &emptyHost{}, Limits{Query: summa.Limits{MaxQueryDepth: levels, MaxQueryNodes: 10_000, MaxQueryClauses: 10_000}})
+		for name, one := range map[string]func(inner *summapb.Query) *summapb.Query{
+			"boosts": func(inner *summapb.Query) *summapb.Query {
+				return &summapb.Query{Query: &summapb.Query_Boost{Boost: &summapb.BoostQuery{Query: inner, Boost: 1}}}
+			},
+			"Booleans": func(inner *summapb.Query) *summapb.Query {
+				return &summapb.Query{Query: &summapb.Query_Boolean{Boolean: &summapb.BooleanQuery{Must: []*summapb.Query{inner}}}}
+			},
+			"a fusion": func(inner *summapb.Query) *summapb.Query {
+				return &summapb.Query{Query: &summapb.Query_Boolean{Boolean: &summapb.BooleanQuery{Must: []*summapb.Query{inner}}}}
+			},
+		} {
+			for more, text := range []string{"Index 'x' not found", fmt.Sprintf("Query nesting depth must not exceed %d", levels)} {
+				q := deep(levels+more, one)
+				if name == "a fusion" {
+					q = &summapb.Query{Query: &summapb.Query_Fusion{Fusion: &summapb.FusionQuery{Queries: []*summapb.WeightedQuery{{Query: deep(levels+more-1, one)}}}}}
+				}
+				_, err := summapb.NewSearchServiceClient(conn).Search(t.Context(), &summapb.SearchRequest{IndexName: "x", Query: q})
+				want(t, err, []codes.Code{codes.NotFound, codes.InvalidArgument}[more], text)
+			}
+		}
 	}
 }
 

@@ -63,7 +63,7 @@ func TestDocumentsInHandAreCharged(t *testing.T) {
 			t.Fatal(err)
 		}
 		source := len(`{"id":"1000","t":""}`) + length
-		size := int64(len(encoded)) + protoweight.Of(encoded, one.ProtoReflect().Descriptor(), maxNesting, 1<<30) + int64(sourceGrowth*float64(source))
+		size := int64(len(encoded)) + protoweight.Of(encoded, one.ProtoReflect().Descriptor(), leastNesting, 1<<30) + int64(sourceGrowth*float64(source))
 		const docs = 20
 		bound := docs*size - freeBytes
 		for _, c := range []struct {
