@@ -720,11 +720,11 @@ func (l *load) send(ctx context.Context, st *members.State, c *chunk) error {
 			a.note(t, err, 0)
 		}
 	}
-	unsure := r.doubt(c, again)
+	r.doubt(c, again)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.touchLocked(groups, &a)
-	l.maybe = l.maybe || unsure
+	l.maybe = l.maybe || r.maybe
 	l.sent++
 	// What an earlier try has put in is no repetition.
 	if !c.maybe && !slices.ContainsFunc(in, func(g got[leaf.BulkReply]) bool { return !g.reply.Repeated }) {
@@ -812,11 +812,12 @@ func (c *chunk) own(list []got[leaf.BulkReply], order []int) (*own, *repetition)
 	return &own{sums: sums, source: func(id string) []byte { return c.raw(at[id]) }}, nil
 }
 
-// doubt takes documents for failed of which it cannot be told whether they stand, and tells whether there are some.
-func (r *tallied) doubt(c *chunk, again *repetition) bool {
+// doubt takes documents for failed of which it cannot be told whether they stand.
+func (r *tallied) doubt(c *chunk, again *repetition) {
 	if again == nil || len(again.unsure) == 0 {
-		return false
+		return
 	}
+	r.maybe = true
 	r.order = slices.DeleteFunc(r.order, func(i int) bool {
 		d := &c.docs[i]
 		if !again.unsure[d.key] {
@@ -832,7 +833,6 @@ func (r *tallied) doubt(c *chunk, again *repetition) bool {
 		r.failed++
 		return true
 	})
-	return true
 }
 
 // keys are the different ids of the documents of a chunk for which in is not false; nil: all.
@@ -924,6 +924,7 @@ type tallied struct {
 	ids                      []string // their different ids
 	failures                 []api.DocFailure
 	missing                  [][]string // by member: ids of documents that others took and it did not
+	maybe                    bool       // some that failed may be in
 }
 
 // tally adds up the replies. A document is in if any member took it.
@@ -969,6 +970,7 @@ func (l *load) tally(list []got[leaf.BulkReply], c *chunk) *tallied {
 				own := *f
 				own.Line, own.ID = c.docs[i].line, api.Clip(c.docs[i].key)
 				r.failures = append(r.failures, own)
+				r.maybe = r.maybe || f.Code == string(api.WriteUncertain) // of a coordinator that stands as a shard
 				break
 			}
 		}

@@ -229,3 +229,21 @@ func TestALoadThatIsSentAgainIsNotOwn(t *testing.T) {
 		})
 	}
 }
+
+// TestALoadThatMayBeUndoneBelowIsNotRefused: what a coordinator that stands as a shard does not know, the one above does not either.
+func TestALoadThatMayBeUndoneBelowIsNotRefused(t *testing.T) {
+	under := newCluster(t, 2)
+	_, w := stack(t, 1, under)
+	put(t, w, `{"id":"a","n":1}`)
+	m := under.group(0)
+	m[0].during("Bulk", gone, -1)
+	if reply, err := keyed(w, "k", `{"id":"a","n":2}`); err == nil && reply.OK {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+	m[0].during("Bulk", fine, -1)
+	m[1].copies(t, "a", `{"id":"a","n":1}`)
+	reply, err := w.Load(t.Context(), &leaf.BulkRequest{Index: "x", Key: "k"}, strings.NewReader(`{"id":"a","n":2}`), LoadOptions{Whole: true})
+	if err != nil || reply.OK || reply.Failed != 1 || len(reply.Errors) != 1 || reply.Errors[0].Code != string(api.WriteUncertain) {
+		t.Errorf("%+v, %v", reply, err)
+	}
+}
