@@ -1,9 +1,11 @@
 package shard
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"syscall"
@@ -92,6 +94,40 @@ func TestBackgroundFlushIsRetried(t *testing.T) {
 		synctest.Wait()
 		m.bare(t, s)
 	})
+}
+
+// A flush that is given up at any moment, as by the deletion of its index, is no failure of the shard.
+func TestFlushesThatAreGivenUp(t *testing.T) {
+	for n := 0; ; n++ {
+		fsys := faultfs.New(memfs.New(nil))
+		cfg := config(t, fsys)
+		var told bytes.Buffer
+		cfg.Log = slog.New(slog.NewTextHandler(&told, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		s := open(t, cfg)
+		m := model{}
+		m.apply(t, s, 0, randomOps(rand.New(rand.NewPCG(1, 1)), 20)...)
+		ctx, cancel := context.WithCancel(t.Context())
+		left := n
+		fsys.Before(func(faultfs.Op) {
+			if left == 0 {
+				cancel()
+			}
+			left--
+		})
+		err := s.Flush(ctx)
+		fsys.Before(nil)
+		over := ctx.Err() == nil
+		cancel()
+		if told.Len() > 0 || s.Stats().LastErr != "" {
+			t.Errorf("given up before operation %d: %v, and the shard tells %s", n, err, &told)
+		}
+		if over {
+			if n < 10 {
+				t.Errorf("a flush has %d operations", n)
+			}
+			return
+		}
+	}
 }
 
 // TestLogHealsByItself fills the disk under the log and makes room again.

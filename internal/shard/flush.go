@@ -134,7 +134,7 @@ func (s *Shard) flushFrozen(ctx context.Context, commit bool) (err error) {
 	}
 	signal(s.mergeC)
 	// The commit stands; a log that cannot be trimmed is longer than need be, and the next flush tries again.
-	if err := s.trim(ctx, m.seq); err != nil {
+	if err := s.trim(ctx, m.seq); err != nil && ctx.Err() == nil {
 		s.backgroundErr("trim the log", err)
 	}
 	return nil
