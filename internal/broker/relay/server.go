@@ -129,6 +129,7 @@ type Server struct {
 	inflating chan struct{}
 	ahead     chan struct{} // has one while a call goes on without room for its message
 	failures  obs.LineLimit
+	serving   *grpcserve.Server // nil before it listens
 }
 
 // New returns a server that does not listen yet.
@@ -143,6 +144,13 @@ func New(cfg Config) *Server {
 // Binding is for front.Server.Listen, once.
 func (s *Server) Binding(addr string) front.Binding {
 	return front.Binding{Protocol: Protocol, Addr: addr, Server: s.listening}
+}
+
+// Interrupt ends the calls under way: each is told that the broker shuts down.
+func (s *Server) Interrupt() {
+	if s.serving != nil {
+		s.serving.Interrupt(errClosing)
+	}
 }
 
 // The services, by their full names.
@@ -180,6 +188,7 @@ func (s *Server) listening(lis net.Listener) *front.Listening {
 		// Goroutines that are kept have stacks as large as calls need.
 		Workers: 8 * runtime.GOMAXPROCS(0),
 	})
+	s.serving = g
 	listening, _ := grpcfront.ListenOwn(lis, []string{searchService, indexService}, g, h, s.cfg.Limits.Conns, s.cfg.Log)
 	return listening
 }

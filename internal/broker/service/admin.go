@@ -45,6 +45,14 @@ func (a *admin) enter() (leave func(), err error) {
 	return d.Leave, nil
 }
 
+// endOf is what a call is told whose context has ended: why, where that is known.
+func endOf(ctx context.Context) error {
+	if st, ok := status.FromError(context.Cause(ctx)); ok {
+		return st.Err()
+	}
+	return status.FromContextError(ctx.Err()).Err()
+}
+
 // GetTopology implements brokerpb.BrokerServiceServer.
 func (a *admin) GetTopology(ctx context.Context, req *brokerpb.GetTopologyRequest) (*brokerpb.GetTopologyResponse, error) {
 	leave, err := a.enter()
@@ -55,7 +63,7 @@ func (a *admin) GetTopology(ctx context.Context, req *brokerpb.GetTopologyReques
 	place, err := a.b.topology.Enter(ctx, 1)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, status.FromContextError(ctx.Err()).Err()
+			return nil, endOf(ctx)
 		}
 		return nil, errAdmin
 	}
@@ -71,7 +79,7 @@ func (a *admin) GetTopology(ctx context.Context, req *brokerpb.GetTopologyReques
 	_, release, err := a.b.charge(ctx, 0, int64(copies)*copyBytes)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, status.FromContextError(ctx.Err()).Err()
+			return nil, endOf(ctx)
 		}
 		return nil, err
 	}
@@ -111,8 +119,8 @@ func (a *admin) GetTopology(ctx context.Context, req *brokerpb.GetTopologyReques
 		}
 	}
 	ask.Wait()
-	if err := ctx.Err(); err != nil {
-		return nil, status.FromContextError(err).Err()
+	if ctx.Err() != nil {
+		return nil, endOf(ctx)
 	}
 	return out, nil
 }

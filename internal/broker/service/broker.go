@@ -164,12 +164,13 @@ func (b *Broker) Err() error {
 // Listeners are those that Start opened.
 func (b *Broker) Listeners() []front.Listener { return b.front.Listeners() }
 
-// Close ends the broker in good order: health says NOT_SERVING, the port closes, calls under way end as they will, until ctx ends.
+// Close ends the broker in good order: health says NOT_SERVING, the port closes, calls under way end as they will, until ctx ends. What is left
+// then is told that the broker shuts down, and cut off where it does not end by that.
 func (b *Broker) Close(ctx context.Context) error {
 	b.health.Lock()
 	b.health.ready = false
 	b.health.Unlock()
-	err := b.front.Shutdown(ctx, func() {})
+	err := b.front.Shutdown(ctx, b.relay.Interrupt)
 	if b.stop != nil {
 		b.stop()
 	}

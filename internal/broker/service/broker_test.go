@@ -32,6 +32,7 @@ import (
 	"github.com/weft-search/weft/internal/broker/route"
 	"github.com/weft-search/weft/internal/broker/service"
 	"github.com/weft-search/weft/internal/corpus"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/obs/obstest"
 )
 
@@ -529,6 +530,42 @@ func TestShutdownDrains(t *testing.T) {
 	c.conn.Close()
 	if err := <-closed; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestShutdownTellsWhatItCutsOff closes a broker with less time than its calls take: they are told why they end: one that passes, one that
+// is divided and one for operators.
+func TestShutdownTellsWhatItCutsOff(t *testing.T) {
+	a := &fake{id: "a", shard: "0", role: route.Master, indexes: []string{"x", "parts"}}
+	b := &fake{id: "b", shard: "1", role: route.Master, indexes: []string{"parts"}}
+	held := make(chan struct{}, 8)
+	nodes(t, func(q *asked) ([]byte, error) {
+		held <- struct{}{}
+		<-q.ctx.Done()
+		return nil, q.ctx.Err()
+	}, a, b)
+	s := start(t, service.Config{Source: source([]*fake{a, b}), Placement: placement(t, "single", "parts=0,1")}, 2)
+	c := dialRaw(t, s.addr)
+	defer c.conn.Close()
+	c.ask(t, 1, "/summa.IndexService/Commit", searchOf(t, "x")[0])
+	c.ask(t, 3, "/summa.IndexService/Commit", searchOf(t, "parts")[0])
+	c.ask(t, 5, "/summa.broker.BrokerService/GetTopology", nil)
+	for range 1 + 2 + 3 {
+		<-held
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := s.Close(over)
+	if late, ok := errors.AsType[*front.DrainError](err); !ok || late.Calls != 3 {
+		t.Errorf("it closed with %v", err)
+	}
+	for range 3 {
+		c.end(t)
+	}
+	for _, id := range []uint32{1, 3, 5} {
+		if got := c.status[id]; got != "14 Summa broker is shutting down" {
+			t.Errorf("call %d was told %q", id, got)
+		}
 	}
 }
 

@@ -617,6 +617,19 @@ func (c *conn) part() {
 	c.frames(func(b []byte) []byte { return h2.AppendGoAway(b, c.last, h2.CodeNone) })
 }
 
+// interrupt ends the contexts of the calls under way.
+func (c *conn) interrupt(cause error) {
+	c.mu.Lock()
+	streams := make([]*Stream, 0, len(c.streams))
+	for _, s := range c.streams {
+		streams = append(streams, s)
+	}
+	c.mu.Unlock()
+	for _, s := range streams {
+		s.cancel(cause)
+	}
+}
+
 // farewell tells a client what it did, and writes nothing more. It is false where nothing can be told.
 func (c *conn) farewell(code uint32) bool {
 	c.mu.Lock()

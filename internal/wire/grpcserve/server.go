@@ -247,6 +247,13 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 }
 
+// Interrupt ends the contexts of all calls under way with a cause. They may still answer, until Close.
+func (s *Server) Interrupt(cause error) {
+	for _, c := range s.all() {
+		c.interrupt(cause)
+	}
+}
+
 // Close ends all connections at once, and waits for everything that the server started: handlers, too.
 func (s *Server) Close() {
 	s.drain()
