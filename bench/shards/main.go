@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -71,21 +72,25 @@ func run(ctx context.Context, args []string, w io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, broker.stop()) }()
-	one, err := dial(addrs[0])
-	if err != nil {
-		return err
+	b := &bench{process: broker}
+	for _, addr := range addrs {
+		one, err := dial(addr)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, one.Close()) }()
+		b.nodes = append(b.nodes, summapb.NewSearchServiceClient(one))
 	}
-	defer func() { err = errors.Join(err, one.Close()) }()
 	all, err := dial(broker.first)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, all.Close()) }()
-	b := &bench{node: summapb.NewSearchServiceClient(one), broker: summapb.NewSearchServiceClient(all), process: broker}
+	b.broker = summapb.NewSearchServiceClient(all)
 	if err := b.ready(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "| a node answers after | search | one shard p50, p90, p99 µs | one round trip µs | broker p50, p90, p99 µs | broker of 1.1 × one shard + a round trip |\n|--:|---|--:|--:|--:|--:|\n")
+	fmt.Fprintf(w, "| a node answers after | search | one shard p50, p90, p99 µs | one round trip µs | all shards p50, p90, p99 µs | p50 of 1.1 × one shard + a round trip |\n|--:|---|--:|--:|--:|--:|\n")
 	for text := range strings.SplitSeq(*waits, ",") {
 		wait, err := time.ParseDuration(text)
 		if err != nil {
@@ -99,8 +104,9 @@ func run(ctx context.Context, args []string, w io.Writer) (err error) {
 }
 
 type bench struct {
-	node, broker summapb.SearchServiceClient
-	process      *process
+	nodes   []summapb.SearchServiceClient
+	broker  summapb.SearchServiceClient
+	process *process
 }
 
 func dial(addr string) (*grpc.ClientConn, error) {
@@ -139,24 +145,39 @@ func words(index string) *summapb.SearchRequest {
 // latencies measures searches that are merged by score, one at a time.
 func (b *bench) latencies(ctx context.Context, w io.Writer, wait time.Duration, calls int) error {
 	type arm struct {
-		at   summapb.SearchServiceClient
+		at   []summapb.SearchServiceClient // who is asked at once
 		req  *summapb.SearchRequest
 		took []time.Duration
 	}
-	oneShard, trip := &arm{at: b.node, req: everything(delayed(wait))}, &arm{at: b.node, req: everything(delayed(0))}
-	plain, two := &arm{at: b.broker, req: oneShard.req}, &arm{at: b.broker, req: words(delayed(wait))}
-	arms := []*arm{oneShard, trip, plain, two}
+	first, broker := b.nodes[:1], []summapb.SearchServiceClient{b.broker}
+	oneShard, trip := &arm{at: first, req: everything(delayed(wait))}, &arm{at: first, req: everything(delayed(0))}
+	plain, two := &arm{at: broker, req: oneShard.req}, &arm{at: broker, req: words(delayed(wait))}
+	alone := &arm{at: b.nodes, req: oneShard.req}
+	arms := []*arm{oneShard, trip, plain, two, alone}
 	for i := range calls + 100 {
 		for k := range arms {
 			a := arms[(i+k)%len(arms)]
 			began := time.Now()
-			r, err := a.at.Search(ctx, a.req)
-			took := time.Since(began)
-			if err != nil {
-				return err
+			errs := make([]error, len(a.at))
+			var wg sync.WaitGroup
+			for j := range a.at {
+				ask := func() {
+					r, err := a.at[j].Search(ctx, a.req)
+					if err == nil && len(r.Hits) != hits {
+						err = fmt.Errorf("%d hits", len(r.Hits))
+					}
+					errs[j] = err
+				}
+				if len(a.at) == 1 {
+					ask()
+					break
+				}
+				wg.Go(ask)
 			}
-			if len(r.Hits) != hits {
-				return fmt.Errorf("%d hits", len(r.Hits))
+			wg.Wait()
+			took := time.Since(began)
+			if err := errors.Join(errs...); err != nil {
+				return err
 			}
 			if i >= 100 { // warm
 				a.took = append(a.took, took)
@@ -170,7 +191,7 @@ func (b *bench) latencies(ctx context.Context, w io.Writer, wait time.Duration, 
 	for _, c := range []struct {
 		name string
 		arm  *arm
-	}{{"everything", plain}, {"words: statistics first", two}} {
+	}{{"everything", plain}, {"words: statistics first", two}, {"everything, of all nodes by the client itself", alone}} {
 		fmt.Fprintf(w, "| %s | %s | %.0f, %.0f, %.0f | %.0f | %.0f, %.0f, %.0f | %.2f |\n", wait, c.name, at(oneShard, 50), at(oneShard, 90), at(oneShard, 99), at(trip, 50),
 			at(c.arm, 50), at(c.arm, 90), at(c.arm, 99), at(c.arm, 50)/(1.1*at(oneShard, 50)+at(trip, 50)))
 	}
