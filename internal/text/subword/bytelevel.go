@@ -30,7 +30,7 @@ func inByteChars(s string) string {
 	return b.String()
 }
 
-// byteLevel cuts as GPT-2 does, and writes the words in characters for their bytes.
+// byteLevel cuts as the pre-tokenizer of that name does, and writes the words in characters for their bytes.
 func byteLevel(prefix, words bool) func(s string, dst []string) []string {
 	return func(s string, dst []string) []string {
 		if prefix && !strings.HasPrefix(s, " ") {
@@ -40,7 +40,7 @@ func byteLevel(prefix, words bool) func(s string, dst []string) []string {
 			return append(dst, inByteChars(s))
 		}
 		for s != "" {
-			n := gptWord(s)
+			n := firstWord(s)
 			dst = append(dst, inByteChars(s[:n]))
 			s = s[n:]
 		}
@@ -48,9 +48,9 @@ func byteLevel(prefix, words bool) func(s string, dst []string) []string {
 	}
 }
 
-// gptWord is the length of the first word of a text by the expression of GPT-2: what may stand behind an apostrophe; or letters, numbers, or others
+// firstWord is the length of the first word of a text by the expression of that pre-tokenizer: what may stand behind an apostrophe; or letters, numbers, or others
 // that are no white space, with a space before them or without; or white space, of which what stands before a word leaves its last character.
-func gptWord(s string) int {
+func firstWord(s string) int {
 	for _, end := range [...]string{"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"} {
 		if strings.HasPrefix(s, end) {
 			return len(end)
