@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strconv"
@@ -28,13 +29,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
+
+	"github.com/weft-search/weft/bench/internal/child"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var err error
-	if len(os.Args) > 2 && os.Args[1] == roleFlag {
-		err = serve(ctx, os.Args[2], os.Args[3:])
+	if role, args, ok := child.Role(); ok {
+		err = child.Profiled(func() error { return serve(ctx, role, args) })
 	} else {
 		err = run(ctx, os.Args[1:], os.Stdout)
 	}
@@ -94,18 +97,14 @@ func run(ctx context.Context, args []string, w io.Writer) (err error) {
 	}
 	defer func() {
 		for _, s := range b.servers {
-			if s.outside {
-				err = errors.Join(err, s.end())
-			} else {
-				err = errors.Join(err, s.stop())
-			}
+			err = errors.Join(err, s.stop())
 		}
 	}()
-	if err := b.start(backend, backend); err != nil {
+	if err := b.start(backend); err != nil {
 		return err
 	}
 	for _, arm := range b.arms {
-		if err := b.start(arm, arm, b.servers[backend].addr); err != nil {
+		if err := b.start(arm, b.servers[backend].addr); err != nil {
 			return err
 		}
 	}
@@ -212,11 +211,11 @@ func (b *bench) measure(ctx context.Context, arm string, size, callers int, warm
 	if warm {
 		length /= 2
 	}
-	b0, err := back.stat()
+	b0, err := back.use()
 	if err != nil {
 		return s, err
 	}
-	a0, err := at.stat()
+	a0, err := at.use()
 	if err != nil {
 		return s, err
 	}
@@ -242,11 +241,11 @@ func (b *bench) measure(ctx context.Context, arm string, size, callers int, warm
 	if err := failed.Load(); err != nil {
 		return s, *err
 	}
-	b1, err := back.stat()
+	b1, err := back.use()
 	if err != nil {
 		return s, err
 	}
-	a1, err := at.stat()
+	a1, err := at.use()
 	if err != nil {
 		return s, err
 	}
@@ -255,10 +254,10 @@ func (b *bench) measure(ctx context.Context, arm string, size, callers int, warm
 	n := float64(len(every))
 	s = sample{
 		rate: n / elapsed.Seconds(), p50: float64(every[len(every)/2]) / 1e3, p99: float64(every[len(every)*99/100]) / 1e3,
-		backend: (b1.cpu - b0.cpu).Seconds() * 1e6 / n,
+		backend: (b1.CPU - b0.CPU).Seconds() * 1e6 / n,
 	}
 	if arm != direct {
-		s.relay, s.allocs = (a1.cpu-a0.cpu).Seconds()*1e6/n, float64(a1.mallocs-a0.mallocs)/n
+		s.relay, s.allocs = (a1.CPU-a0.CPU).Seconds()*1e6/n, float64(a1.Mallocs-a0.Mallocs)/n
 	}
 	return s, nil
 }
@@ -293,55 +292,34 @@ func dial(addr string) (*grpc.ClientConn, error) {
 		grpc.WithInitialWindowSize(2<<20), grpc.WithInitialConnWindowSize(4<<20))
 }
 
-// server is one process.
+// server is one process: a child or, with cmd, another program, which does not tell what it uses.
 type server struct {
-	process
-	addr    string
-	outside bool // it answers no questions
+	*child.Process
+	cmd  *exec.Cmd
+	addr string
 }
 
-type stat struct {
-	cpu     time.Duration
-	mallocs uint64
+// use is what the process has used.
+func (s *server) use() (u child.Use, err error) {
+	if s.cmd != nil {
+		u.CPU, err = cpuOf(s.cmd.Process.Pid)
+		return u, err
+	}
+	return s.Use()
 }
 
-// stat asks the process what it has used.
-func (s *server) stat() (st stat, err error) {
-	if s.outside {
-		st.cpu, err = cpuOf(s.cmd.Process.Pid)
-		return st, err
+func (s *server) stop() error {
+	if s.cmd != nil {
+		return s.end()
 	}
-	line, err := s.ask("stat")
-	if err != nil {
-		return st, err
-	}
-	if _, err := fmt.Sscan(line, &st.cpu, &st.mallocs); err != nil {
-		// A duration is printed as its number.
-		return st, fmt.Errorf("understand %q: %w", line, err)
-	}
-	return st, nil
-}
-
-func (p *process) ask(what string) (string, error) {
-	if _, err := fmt.Fprintln(p.in, what); err != nil {
-		return "", err
-	}
-	if !p.out.Scan() {
-		return "", fmt.Errorf("a process ended: %w", errors.Join(p.out.Err(), io.ErrUnexpectedEOF))
-	}
-	return p.out.Text(), nil
+	return s.Stop()
 }
 
 func (b *bench) start(name string, args ...string) error {
-	p, err := startSelf(b.profile, name, args...)
+	p, err := child.Start(b.profile, name, args...)
 	if err != nil {
 		return err
 	}
-	s := &server{process: *p}
-	b.servers[name] = s
-	if !s.out.Scan() {
-		return fmt.Errorf("%s did not start: %w", name, errors.Join(s.out.Err(), io.ErrUnexpectedEOF))
-	}
-	s.addr = s.out.Text()
+	b.servers[name] = &server{Process: p, addr: p.First}
 	return nil
 }

@@ -15,8 +15,7 @@ import (
 
 // startReference starts a program with the command line of summa-broker before a node.
 func startReference(program, node string) (*server, error) {
-	s := &server{outside: true}
-	s.cmd = exec.Command(program, append([]string{"--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"}, wholeFlags(node)...)...)
+	s := &server{cmd: exec.Command(program, append([]string{"--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"}, wholeFlags(node)...)...)}
 	said, err := s.cmd.StderrPipe()
 	if err != nil {
 		return nil, err

@@ -1,24 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
-	"runtime/pprof"
 	"strings"
 	"sync"
-	"syscall"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -30,17 +20,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	summapb "github.com/weft-search/weft/api/summa"
+	"github.com/weft-search/weft/bench/internal/child"
 	"github.com/weft-search/weft/internal/broker/relay"
-	"github.com/weft-search/weft/internal/cli"
 	"github.com/weft-search/weft/internal/wire/grpcraw"
 )
 
-const (
-	// roleFlag is the first argument of a process that serves, profileEnv names the file for its profile.
-	roleFlag   = "-serve"
-	profileEnv = "WEFT_BENCH_CPUPROFILE"
-	method     = "/summa.SearchService/Search"
-)
+const method = "/summa.SearchService/Search"
 
 // rawCodec leaves bytes as they are.
 type rawCodec struct{}
@@ -66,51 +51,10 @@ func request(size int) mem.BufferSlice {
 	return mem.BufferSlice{mem.SliceBuffer(binary.AppendUvarint(bytes.Clone(question), uint64(size)))}
 }
 
-// process is one under way: it takes questions by lines.
-type process struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Scanner
-}
-
-func startSelf(profile, name string, args ...string) (*process, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	p := &process{cmd: exec.Command(exe, append([]string{roleFlag}, args...)...)}
-	p.cmd.Stderr = os.Stderr
-	if profile != "" {
-		p.cmd.Env = append(os.Environ(), profileEnv+"="+filepath.Join(profile, name+".pprof"))
-	}
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.out = bufio.NewScanner(out)
-	return p, p.cmd.Start()
-}
-
-// stop ends the process: it ends with its input.
-func (p *process) stop() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }
-
-// serve is a process that serves. It prints its address, and answers each line with what it has used.
+// serve is a child.
 func serve(ctx context.Context, role string, args []string) (err error) {
-	if file := os.Getenv(profileEnv); file != "" {
-		f, err := os.Create(file)
-		if err != nil {
-			return err
-		}
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer func() {
-			pprof.StopCPUProfile()
-			f.Close()
-		}()
+	if role == whole {
+		return child.Broker(ctx, wholeFlags(args[0])...)
 	}
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -148,71 +92,20 @@ func serve(ctx context.Context, role string, args []string) (err error) {
 		})
 		l := s.Binding("").Server(lis)
 		run, stop = l.Serve, func() { l.Close(); n.Close() }
-	case whole:
-		if err := lis.Close(); err != nil {
-			return err
-		}
-		return serveWhole(ctx, args[0])
 	default:
 		return fmt.Errorf("no role %q", role)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- run() }()
-	fmt.Println(lis.Addr())
-	err = stats()
+	err = child.Answer(lis.Addr().String())
 	stop()
 	<-ended
-	return err
-}
-
-// serveWhole is the program of the broker, with all that it does: the command line, discovery, admission and metrics.
-func serveWhole(ctx context.Context, node string) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	out, in := io.Pipe()
-	ended := make(chan int, 1)
-	go func() {
-		code := cli.Run(ctx, append([]string{"--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"}, wholeFlags(node)...),
-			cli.IO{Stdout: in, Stderr: os.Stderr, LookupEnv: func(name string) (string, bool) {
-				return map[string]string{"RUST_LOG": "warn"}[name], name == "RUST_LOG"
-			}, Program: "summa-broker"})
-		in.Close()
-		ended <- code
-	}()
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if addr, ok := strings.CutPrefix(lines.Text(), "listening summa "); ok {
-			fmt.Println(addr)
-			break
-		}
-	}
-	go io.Copy(io.Discard, out) // to the end of the program
-	err := stats()
-	cancel()
-	if code := <-ended; code != 0 {
-		err = errors.Join(err, fmt.Errorf("the broker ended with code %d", code))
-	}
 	return err
 }
 
 // wholeFlags are those of a broker before one node. Searches are counted against bounds that they do not reach.
 func wholeFlags(node string) []string {
 	return []string{"--discovery", "static", "--backend", "id=a,addr=" + node + ",shard=0", "--backend-max-searches", "1000", "--max-concurrent-searches", "1000"}
-}
-
-// stats answers each line with what the process has used, to the end of the input.
-func stats() error {
-	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() {
-		var use syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
-			return err
-		}
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		fmt.Println(int64(time.Duration(use.Utime.Nano()+use.Stime.Nano())), m.Mallocs)
-	}
-	return in.Err()
 }
 
 // bare is a gRPC server with nothing but searches, and the list of indexes that a broker asks for.

@@ -2,7 +2,7 @@
 // all shards costs the processor. Nodes, broker and client are three processes on this machine; what is compared is asked for in turns within
 // one run, so that what else the machine does falls on all alike.
 //
-//	go run ./shards [-waits 2ms,10ms] [-calls 2000] [-rounds 15] [-profile folder]
+//	go run ./shards [-waits 2ms,3ms,5ms,10ms] [-calls 2000] [-rounds 15] [-profile folder]
 //
 // A node answers from memory, after a stated time. Eight shards on eight machines work at the same time; eight that search on two cores do
 // not, and would measure the cores. The time stands for that of a search.
@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	summapb "github.com/weft-search/weft/api/summa"
+	"github.com/weft-search/weft/bench/internal/child"
 	"github.com/weft-search/weft/bench/internal/clock"
 )
 
@@ -40,8 +41,8 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var err error
-	if len(os.Args) > 2 && os.Args[1] == roleFlag {
-		err = serve(ctx, os.Args[2], os.Args[3:])
+	if role, args, ok := child.Role(); ok {
+		err = child.Profiled(func() error { return serve(ctx, role, args) })
 	} else {
 		err = run(ctx, os.Args[1:], os.Stdout)
 	}
@@ -54,24 +55,24 @@ func main() {
 
 func run(ctx context.Context, args []string, w io.Writer) (err error) {
 	fl := flag.NewFlagSet("shards", flag.ContinueOnError)
-	waits := fl.String("waits", "2ms,10ms", "times after which a node answers")
+	waits := fl.String("waits", "2ms,3ms,5ms,10ms", "times after which a node answers")
 	calls := fl.Int("calls", 2000, "searches of each kind for a wait")
 	rounds := fl.Int("rounds", 15, "rounds of the ranking; what is told is the median")
 	profile := fl.String("profile", "", "`folder` for a CPU profile of the broker")
 	if err := fl.Parse(args); err != nil {
 		return err
 	}
-	nodes, err := start("", "nodes")
+	nodes, err := child.Start("", "nodes")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, nodes.stop()) }()
-	addrs := strings.Fields(nodes.first)
-	broker, err := start(*profile, "broker", addrs...)
+	defer func() { err = errors.Join(err, nodes.Stop()) }()
+	addrs := strings.Fields(nodes.First)
+	broker, err := child.Start(*profile, "broker", addrs...)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, broker.stop()) }()
+	defer func() { err = errors.Join(err, broker.Stop()) }()
 	b := &bench{process: broker}
 	for _, addr := range addrs {
 		one, err := dial(addr)
@@ -81,7 +82,7 @@ func run(ctx context.Context, args []string, w io.Writer) (err error) {
 		defer func() { err = errors.Join(err, one.Close()) }()
 		b.nodes = append(b.nodes, summapb.NewSearchServiceClient(one))
 	}
-	all, err := dial(broker.first)
+	all, err := dial(broker.First)
 	if err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func run(ctx context.Context, args []string, w io.Writer) (err error) {
 type bench struct {
 	nodes   []summapb.SearchServiceClient
 	broker  summapb.SearchServiceClient
-	process *process
+	process *child.Process
 }
 
 func dial(addr string) (*grpc.ClientConn, error) {
@@ -224,7 +225,7 @@ func (b *bench) ranking(ctx context.Context, w io.Writer, rounds int) error {
 	}
 	measure := func(call func() error) (s sample, err error) {
 		const n = 20
-		before, err := b.process.stat()
+		before, err := b.process.Use()
 		if err != nil {
 			return s, err
 		}
@@ -235,12 +236,12 @@ func (b *bench) ranking(ctx context.Context, w io.Writer, rounds int) error {
 			}
 		}
 		s.wall = time.Since(began).Seconds() * 1e3 / n
-		after, err := b.process.stat()
+		after, err := b.process.Use()
 		if err != nil {
 			return s, err
 		}
-		s.cpu = float64(after.cpu-before.cpu) / 1e6 / n
-		s.mallocs, s.bytes = float64(after.mallocs-before.mallocs)/n, float64(after.bytes-before.bytes)/n
+		s.cpu = float64(after.CPU-before.CPU) / 1e6 / n
+		s.mallocs, s.bytes = float64(after.Mallocs-before.Mallocs)/n, float64(after.Bytes-before.Bytes)/n
 		return s, nil
 	}
 	var replies [][]byte

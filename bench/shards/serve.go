@@ -1,20 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
-	"runtime/pprof"
 	"strings"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -23,14 +15,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	summapb "github.com/weft-search/weft/api/summa"
-	"github.com/weft-search/weft/internal/cli"
+	"github.com/weft-search/weft/bench/internal/child"
 )
 
 const (
-	// roleFlag is the first argument of a process that serves, profileEnv names the file for its profile.
-	roleFlag   = "-serve"
-	profileEnv = "WEFT_BENCH_CPUPROFILE"
-
 	// Names of indexes: an index that is called d and a number is answered after so many microseconds.
 	nominating = "nominating"
 	bulky      = "bulky"
@@ -39,94 +27,8 @@ const (
 
 func delayed(wait time.Duration) string { return fmt.Sprint("d", wait.Microseconds()) }
 
-// process is one under way: it takes questions by lines.
-type process struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	out   *bufio.Scanner
-	first string // what it said first
-}
-
-func start(profile, role string, args ...string) (*process, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	p := &process{cmd: exec.Command(exe, append([]string{roleFlag, role}, args...)...)}
-	p.cmd.Stderr = os.Stderr
-	if profile != "" {
-		p.cmd.Env = append(os.Environ(), profileEnv+"="+filepath.Join(profile, role+".pprof"))
-	}
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	p.out = bufio.NewScanner(out)
-	if !p.out.Scan() {
-		return nil, fmt.Errorf("%s did not start: %w", role, errors.Join(p.out.Err(), p.stop(), io.ErrUnexpectedEOF))
-	}
-	p.first = p.out.Text()
-	return p, nil
-}
-
-// stop ends the process: it ends with its input.
-func (p *process) stop() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }
-
-// stat is what a process has used since it began.
-type stat struct {
-	cpu            time.Duration
-	mallocs, bytes uint64
-}
-
-func (p *process) stat() (s stat, err error) {
-	if _, err := fmt.Fprintln(p.in, "stat"); err != nil {
-		return s, err
-	}
-	if !p.out.Scan() {
-		return s, fmt.Errorf("a process ended: %w", errors.Join(p.out.Err(), io.ErrUnexpectedEOF))
-	}
-	var nanos int64
-	_, err = fmt.Sscan(p.out.Text(), &nanos, &s.mallocs, &s.bytes)
-	s.cpu = time.Duration(nanos)
-	return s, err
-}
-
-// stats answers each line with what the process has used, to the end of the input.
-func stats() error {
-	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() {
-		var use syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
-			return err
-		}
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		fmt.Println(use.Utime.Nano()+use.Stime.Nano(), m.Mallocs, m.TotalAlloc)
-	}
-	return in.Err()
-}
-
-// serve is a process that serves. It prints where, and answers each line with what it has used.
-func serve(ctx context.Context, role string, args []string) (err error) {
-	if file := os.Getenv(profileEnv); file != "" {
-		f, err := os.Create(file)
-		if err != nil {
-			return err
-		}
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer func() {
-			pprof.StopCPUProfile()
-			f.Close()
-		}()
-	}
+// serve is a child.
+func serve(ctx context.Context, role string, args []string) error {
 	switch role {
 	case "nodes":
 		return serveNodes(ctx)
@@ -136,40 +38,15 @@ func serve(ctx context.Context, role string, args []string) (err error) {
 	return fmt.Errorf("no role %q", role)
 }
 
-// serveBroker is the program of the broker, with all that it does.
+// serveBroker is the broker before all nodes.
 func serveBroker(ctx context.Context, nodes []string) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var names []string
-	args := []string{"--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0", "--discovery", "static"}
+	flags := []string{"--discovery", "static"}
 	for i, addr := range nodes {
 		names = append(names, fmt.Sprint(i))
-		args = append(args, "--backend", fmt.Sprintf("id=n%d,addr=%s,shard=%d", i, addr, i))
+		flags = append(flags, "--backend", fmt.Sprintf("id=n%d,addr=%s,shard=%d", i, addr, i))
 	}
-	args = append(args, "--placement", bulky+"=0", "--placement", "*="+strings.Join(names, ","))
-	out, in := io.Pipe()
-	ended := make(chan int, 1)
-	go func() {
-		code := cli.Run(ctx, args, cli.IO{Stdout: in, Stderr: os.Stderr, LookupEnv: func(name string) (string, bool) {
-			return map[string]string{"RUST_LOG": "warn"}[name], name == "RUST_LOG"
-		}, Program: "summa-broker"})
-		in.Close()
-		ended <- code
-	}()
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if addr, ok := strings.CutPrefix(lines.Text(), "listening summa "); ok {
-			fmt.Println(addr)
-			break
-		}
-	}
-	go io.Copy(io.Discard, out) // to the end of the program
-	err := stats()
-	cancel()
-	if code := <-ended; code != 0 {
-		err = errors.Join(err, fmt.Errorf("the broker ended with code %d", code))
-	}
-	return err
+	return child.Broker(ctx, append(flags, "--placement", bulky+"=0", "--placement", "*="+strings.Join(names, ","))...)
 }
 
 // serveNodes are all nodes, each with an address of its own.
@@ -189,8 +66,7 @@ func serveNodes(context.Context) error {
 		addrs, servers = append(addrs, lis.Addr().String()), append(servers, s)
 		go func() { ended <- s.Serve(lis) }()
 	}
-	fmt.Println(strings.Join(addrs, " "))
-	err := stats()
+	err := child.Answer(strings.Join(addrs, " "))
 	for _, s := range servers {
 		s.Stop()
 		err = errors.Join(err, <-ended)
