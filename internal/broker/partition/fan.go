@@ -2,8 +2,6 @@ package partition
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -36,16 +34,17 @@ type outcome struct {
 
 // together asks several partitions at once, one request each, and waits for all. The outcomes are in the order of parts.
 func together(ctx context.Context, c Caller, parts []int, method string, req func(part int) []byte) []outcome {
-	out := make([]outcome, len(parts))
-	var wg sync.WaitGroup
+	asks, outs := make([]Ask, len(parts)), make([]outcome, len(parts))
 	for i, p := range parts {
-		wg.Go(func() {
-			reply, err := c.Call(ctx, p, method, req(p))
-			out[i] = outcome{part: p, reply: reply, err: err}
-		})
+		asks[i] = Ask{p, req(p)}
 	}
-	wg.Wait()
-	return out
+	cs := begin(ctx, c, method, asks, false)
+	defer cs.Close()
+	for range parts {
+		i, reply, err, _ := cs.Next(nil)
+		outs[i] = outcome{part: parts[i], reply: reply, err: err}
+	}
+	return outs
 }
 
 // failed is the first failure in the order of the partitions.
@@ -81,69 +80,37 @@ func (r Reads) round(ctx context.Context, ix *Index, c Caller, parts []int, meth
 }
 
 func (r Reads) ask(ctx context.Context, c Caller, parts []int, method string, req []byte) []outcome {
-	type arrival struct {
-		i int
-		outcome
-	}
-	arrivals := make(chan arrival, len(parts)) // room for all: no call waits for us
-	cancels := make([]context.CancelFunc, len(parts))
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	asks, outs, waiting := make([]Ask, len(parts)), make([]outcome, len(parts)), make([]bool, len(parts))
 	for i, p := range parts {
-		own, cancel := context.WithCancel(ctx)
-		defer cancel() // before the wait
-		cancels[i] = cancel
-		wg.Go(func() {
-			reply, err := c.Call(own, p, method, req)
-			arrivals <- arrival{i, outcome{part: p, reply: reply, err: err}}
-		})
+		asks[i], outs[i].part, waiting[i] = Ask{p, req}, p, true
 	}
-	outs := make([]outcome, len(parts))
-	waiting := make([]bool, len(parts))
-	for i, p := range parts {
-		outs[i].part, waiting[i] = p, true
-	}
-	var budget *time.Timer
+	budgeted := r.Partial && r.Straggler > 0
+	cs := begin(ctx, c, method, asks, budgeted)
+	defer cs.Close()
 	var over <-chan time.Time
-	take := func(a arrival) {
-		waiting[a.i] = false
-		a.left = a.err != nil && r.leavesOut(ctx, a.err)
-		outs[a.i] = a.outcome
+	for n := len(parts); n > 0; n-- {
+		i, reply, err, ok := cs.Next(over)
+		if !ok {
+			break
+		}
+		o := &outs[i]
+		waiting[i] = false
+		o.reply, o.err, o.left = reply, err, err != nil && r.leavesOut(ctx, err)
 		switch {
-		case a.err == nil:
-			if r.Partial && r.Straggler > 0 && budget == nil {
-				budget = time.NewTimer(r.Straggler)
-				over = budget.C
-			}
-		case !a.left:
-			for _, cancel := range cancels[a.i+1:] {
-				cancel()
+		case err == nil && budgeted && over == nil:
+			budget := time.NewTimer(r.Straggler)
+			defer budget.Stop()
+			over = budget.C
+		case err != nil && !o.left:
+			for j := i + 1; j < len(parts); j++ {
+				cs.Cancel(j)
 			}
 		}
 	}
-	for n := len(parts); n > 0 && over == nil; n-- {
-		take(<-arrivals)
-	}
-	if over == nil {
-		return outs
-	}
-	defer budget.Stop()
-	for slices.Contains(waiting, true) {
-		select {
-		case a := <-arrivals:
-			take(a)
-			continue
-		case <-over:
-		}
-		for len(arrivals) > 0 { // what came in time counts
-			take(<-arrivals)
-		}
-		for i := range outs {
-			if waiting[i] {
-				waiting[i] = false
-				outs[i].left = true
-				outs[i].err = status.Errorf(codes.Unavailable, "partition did not answer within %d ms of the first partition", r.Straggler.Milliseconds())
-			}
+	for i := range outs {
+		if waiting[i] {
+			outs[i].left = true
+			outs[i].err = status.Errorf(codes.Unavailable, "partition did not answer within %d ms of the first partition", r.Straggler.Milliseconds())
 		}
 	}
 	return outs

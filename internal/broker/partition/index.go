@@ -10,15 +10,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Caller asks one partition, which is the node that stands for it: a replica for reads, the master for writes.
-type Caller interface {
-	// Call sends the bytes of a request and returns those of the reply. part counts the shards of the Index; method is the full name, as
-	// in /summa.SearchService/Search. The deadline of ctx is the client's, of which the Caller sends on what the contract says (section
-	// Routing); a context without one means that no deadline is sent. err carries a gRPC status, DEADLINE_EXCEEDED for every way in which a
-	// node tells that it missed the deadline (B14). req must not be changed, and several calls may share it; the reply has to stay as it is.
-	Call(ctx context.Context, part int, method string, req []byte) (reply []byte, err error)
-}
-
 // Index is one partitioned index, as one view of the topology has it. It is not changed while a call uses it.
 type Index struct {
 	Name   string

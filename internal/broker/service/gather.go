@@ -81,27 +81,76 @@ func (g *gathering) ask(ctx context.Context, part int, method string, req []byte
 	// It runs on goroutines that nobody else guards, and a fault of ours with one reply is not to end all calls.
 	defer func() {
 		if v := recover(); v != nil {
-			g.b.cfg.Metrics.Panics.Inc()
-			g.b.cfg.Log.Error("call failed", "call", method, "error", fmt.Sprintf("panic: %v\n%s", v, debug.Stack()))
-			out, reply, err = nil, nil, errInternal
+			out, reply, err = nil, nil, g.fault(method, v)
 		}
 	}()
-	k := g.at[part]
-	if k == nil {
-		return nil, nil, errGone
+	k, err := g.askable(part, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	a := g.asked(ctx, method)
+	reply, err = k.node.Do(ctx, &grpcraw.Call{Method: method, Accept: grpcraw.Accepted, Timeout: a.timeout, Message: framed(req)}, g.most, g.held.room(ctx))
+	out, err = a.take(ctx, part, reply, err)
+	return out, reply, err
+}
+
+// Begin implements partition.Fan.
+func (g *gathering) Begin(ctx context.Context, method string, asks []partition.Ask, early bool) partition.Calls {
+	a := g.asked(ctx, method)
+	room := g.held.room(ctx)
+	list := make([]grpcraw.Ask, len(asks))
+	for i, q := range asks {
+		k, err := g.askable(q.Part, q.Request)
+		if list[i] = (grpcraw.Ask{Most: g.most, Room: room, Err: err}); err == nil {
+			list[i].Node, list[i].Message = k.node, framed(q.Request)
+		}
+	}
+	return grpcraw.Begin(ctx, grpcraw.Call{Method: method, Accept: grpcraw.Accepted, Timeout: a.timeout}, list, grpcraw.Gather{
+		Early: early,
+		Take:  func(i int, r *grpcraw.Reply, err error) ([]byte, error) { return a.take(ctx, asks[i].Part, r, err) },
+		Fault: func(v any) error { return g.fault(method, v) },
+	})
+}
+
+// fault is the error of a call that panicked.
+func (g *gathering) fault(method string, v any) error {
+	g.b.cfg.Metrics.Panics.Inc()
+	g.b.cfg.Log.Error("call failed", "call", method, "error", fmt.Sprintf("panic: %v\n%s", v, debug.Stack()))
+	return errInternal
+}
+
+// askable is the node of a partition, if that can be asked so much.
+func (g *gathering) askable(part int, req []byte) (*backend, error) {
+	if g.at[part] == nil {
+		return nil, errGone
 	}
 	if len(req) > g.b.cfg.Limits.BackendEncode {
-		return nil, nil, grpcraw.TooLong("encoded", len(req), g.b.cfg.Limits.BackendEncode)
+		return nil, grpcraw.TooLong("encoded", len(req), g.b.cfg.Limits.BackendEncode)
 	}
-	began := time.Now()
-	var timeout time.Duration
+	return g.at[part], nil
+}
+
+// asked is a call to nodes.
+type asked struct {
+	*gathering
+	method, rpc string
+	began       time.Time
+	timeout     time.Duration // 0: none
+}
+
+func (g *gathering) asked(ctx context.Context, method string) *asked {
+	a := &asked{gathering: g, method: method, rpc: rpcs[path.Base(method)], began: time.Now()}
 	if at, ok := ctx.Deadline(); ok {
-		timeout = max(time.Until(at)-keptBack, leastTime)
+		a.timeout = max(time.Until(at)-keptBack, leastTime)
 	}
-	reply, err = k.node.Do(ctx, &grpcraw.Call{Method: method, Accept: grpcraw.Accepted, Timeout: timeout, Message: framed(req)}, g.most, g.held.room(ctx))
+	return a
+}
+
+// take is the message of a reply, or the error of a call, and counts it.
+func (a *asked) take(ctx context.Context, part int, reply *grpcraw.Reply, err error) (out []byte, _ error) {
 	if err == nil {
 		if err = reply.End.Err(); err == nil {
-			out, err = g.message(ctx, reply)
+			out, err = a.message(ctx, reply)
 		}
 	}
 	if ctx.Err() != nil && err != nil && status.Code(err) != codes.DeadlineExceeded {
@@ -109,18 +158,19 @@ func (g *gathering) ask(ctx context.Context, part int, method string, req []byte
 			err = status.FromContextError(ctx.Err()).Err()
 		}
 	}
-	if timeout > 0 && status.Code(err) == codes.Canceled && ctx.Err() == nil && (status.Convert(err).Message() == timedOut || time.Since(began) >= timeout) {
+	if a.timeout > 0 && status.Code(err) == codes.Canceled && ctx.Err() == nil && (status.Convert(err).Message() == timedOut || time.Since(a.began) >= a.timeout) {
 		// The node gave up, and not the client (B14).
 		err = status.Error(codes.DeadlineExceeded, timedOut)
 	}
-	k.calls.Called(rpcs[path.Base(method)], codeName(err), time.Since(began))
+	k := a.at[part]
+	k.calls.Called(a.rpc, codeName(err), time.Since(a.began))
 	if e, ok := errors.AsType[*grpcraw.Error](err); ok && e.Transport {
-		g.b.fleet.Failed(g.to[part].Node.ID)
+		a.b.fleet.Failed(a.to[part].Node.ID)
 	}
 	if err != nil {
-		return nil, reply, err
+		return nil, err
 	}
-	return out, reply, nil
+	return out, nil
 }
 
 // message is the message of a reply. Decompressing takes memory of its own, so no more are at it at once than the processors do.

@@ -13,5 +13,8 @@
 // call wakes nobody but its caller. What has come of a reply is held until it is read: at most its window, which is FreeWindow until Expect
 // raises it.
 //
-// A Node is safe for concurrent use; a Stream belongs to one goroutine.
+// Begin makes calls to several nodes at once, for which one goroutine waits: those whose connections are there and whose replies are short take no
+// goroutine of their own, and wake who waits once, when the last of them is there or one fails.
+//
+// A Node is safe for concurrent use; a Stream belongs to one goroutine, and so do Calls.
 package grpcraw

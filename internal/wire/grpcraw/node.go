@@ -88,6 +88,40 @@ func (n *Node) Counts() (conns, calls int) {
 	return len(n.all), n.active
 }
 
+// place is a connection with a place for a call, which the call has then; nil: there is none now. One more is made where it is of use; the error is
+// that of the last try, where there is none and it is too early for another, or tried says that it was made for this call. Called with the lock held.
+func (n *Node) place(tried bool) (*conn, error) {
+	if n.closed || n.idle != nil {
+		return nil, unreachable("the node has left", ErrClosed)
+	}
+	var best *conn
+	for _, c := range n.conns {
+		if c.active < int(c.most.Load()) && (best == nil || c.active < best.active) {
+			best = c
+		}
+	}
+	if (best == nil || best.active >= n.o.PerConn) && len(n.conns) < n.o.Conns && n.dialing == nil {
+		switch {
+		case best == nil && tried && n.failed != nil, best == nil && n.failed != nil && time.Now().Before(n.earliest):
+			return nil, n.failed
+		case n.failed == nil || !time.Now().Before(n.earliest):
+			n.dial()
+		}
+	}
+	if best != nil {
+		best.active++
+		n.active++
+	}
+	return best, nil
+}
+
+// pickNow is pick without waiting; nil: there is no connection with a place now.
+func (n *Node) pickNow() (*conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.place(false)
+}
+
 // pick waits for a connection with a place for a call.
 func (n *Node) pick(ctx context.Context, late *time.Timer) (*conn, error) {
 	var expired <-chan time.Time
@@ -96,31 +130,10 @@ func (n *Node) pick(ctx context.Context, late *time.Timer) (*conn, error) {
 	}
 	for tried := false; ; {
 		n.mu.Lock()
-		if n.closed || n.idle != nil {
+		c, err := n.place(tried)
+		if c != nil || err != nil {
 			n.mu.Unlock()
-			return nil, unreachable("the node has left", ErrClosed)
-		}
-		var best *conn
-		for _, c := range n.conns {
-			if c.active < int(c.most.Load()) && (best == nil || c.active < best.active) {
-				best = c
-			}
-		}
-		if (best == nil || best.active >= n.o.PerConn) && len(n.conns) < n.o.Conns && n.dialing == nil {
-			switch {
-			case best == nil && tried && n.failed != nil, best == nil && n.failed != nil && time.Now().Before(n.earliest):
-				err := n.failed
-				n.mu.Unlock()
-				return nil, err
-			case n.failed == nil || !time.Now().Before(n.earliest):
-				n.dial()
-			}
-		}
-		if best != nil {
-			best.active++
-			n.active++
-			n.mu.Unlock()
-			return best, nil
+			return c, err
 		}
 		dialing := n.dialing
 		if n.freed == nil {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 
 	"github.com/weft-search/weft/internal/wire/h2"
@@ -40,8 +41,10 @@ type stream struct {
 	wants   int64
 
 	signal chan struct{} // has one when something is new
+	place  int           // among calls
 
 	mu     sync.Mutex
+	calls  *Calls // who is told in place of signal
 	begun  bool
 	head   Head
 	queue  mem.BufferSlice
@@ -56,10 +59,22 @@ type stream struct {
 }
 
 func (s *stream) wake() {
+	s.mu.Lock()
+	calls, well := s.calls, s.over && s.end != nil && s.end.Code == codes.OK && !s.compressed()
+	s.mu.Unlock()
+	if calls != nil {
+		calls.note(s.place, well)
+		return
+	}
 	select {
 	case s.signal <- struct{}{}:
 	default:
 	}
+}
+
+// compressed tells whether what is queued seems to begin with a compressed message: nobody waits with undoing that. Called with the lock held.
+func (s *stream) compressed() bool {
+	return len(s.queue) > 0 && s.queue[0].Len() > 0 && s.queue[0].ReadOnlyData()[0] != 0
 }
 
 // next appends the next n bytes of the message.
@@ -192,9 +207,12 @@ type Stream struct {
 	ctx   context.Context
 	call  *Call
 	s     *stream
-	late  *time.Timer // nil: no time limit
-	until time.Time   // where there is one
+	late  *time.Timer // nil: no time limit, or somebody else has it
+	until time.Time   // where there is a limit
 	tries int
+	sent  bool   // the message is known to be queued
+	calls *Calls // that it is one of; nil: it is waited for by itself
+	place int    // among them
 
 	have    int64 // of the reply, in all, that was let come
 	read    int64 // of it, read
@@ -226,17 +244,28 @@ func (s *Stream) begin() error {
 		if err != nil {
 			return err
 		}
-		s.s = &stream{c: c, call: s.call, left: s.call.Message.Len(), window: FreeWindow, signal: make(chan struct{}, 1)}
-		s.have = FreeWindow
-		if err = c.open(s.s); err == nil {
+		if s.on(c) {
 			return nil
 		}
-		s.s = nil
-		s.n.give(c)
-		s.n.drop(c)
-		s.tries++
 	}
 	return unreachable("no connection to the node takes the call", errTaken)
+}
+
+// on begins the call on a connection; false if that takes no more.
+func (s *Stream) on(c *conn) bool {
+	s.s = &stream{c: c, call: s.call, left: s.call.Message.Len(), window: FreeWindow, calls: s.calls, place: s.place}
+	if s.calls == nil {
+		s.s.signal = make(chan struct{}, 1)
+	}
+	s.have, s.sent = FreeWindow, false
+	if c.open(s.s) == nil {
+		return true
+	}
+	s.s = nil
+	s.n.give(c)
+	s.n.drop(c)
+	s.tries++
+	return false
 }
 
 // wait waits until there is something new.
@@ -262,12 +291,16 @@ func (s *Stream) wait() error {
 
 // push sends more of the message, if it waits for that.
 func (s *Stream) push() {
+	if s.sent {
+		return
+	}
 	c := s.s.c
 	c.mu.Lock()
 	more := s.s.left > 0 && c.streams[s.s.id] == s.s
 	if more {
 		c.sendSome(s.s)
 	}
+	s.sent = s.s.left == 0
 	c.mu.Unlock()
 	if more {
 		c.flush()
@@ -276,32 +309,16 @@ func (s *Stream) push() {
 
 // Head waits for the first headers. The error is an *Error.
 func (s *Stream) Head() (Head, error) {
-	sent := false // the message is known to be queued
 	for {
-		s.s.mu.Lock()
-		begun, head, over, err := s.s.begun, s.s.head, s.s.over, s.s.err
-		s.s.mu.Unlock()
+		h, ok, err := s.headNow()
 		switch {
-		case begun:
-			return head, nil
-		case over && errors.Is(err, errUnprocessed):
-			if s.tries++; s.tries < maxTries {
-				s.leave()
-				if err := s.begin(); err != nil {
-					return Head{}, err
-				}
-				sent = false
-				continue
+		case err == errUnprocessed:
+			if err := s.again(); err != nil {
+				return Head{}, err
 			}
-			return Head{}, s.failure(err)
-		case over:
-			return Head{}, s.failure(err)
-		}
-		if !sent {
-			s.push()
-			s.s.c.mu.Lock()
-			sent = s.s.left == 0
-			s.s.c.mu.Unlock()
+			continue
+		case err != nil || ok:
+			return h, err
 		}
 		if err := s.wait(); err != nil {
 			return Head{}, err
@@ -309,9 +326,34 @@ func (s *Stream) Head() (Head, error) {
 	}
 }
 
+// headNow is Head without waiting; ok is false where there are none yet. The error errUnprocessed asks for another try.
+func (s *Stream) headNow() (h Head, ok bool, err error) {
+	in := s.s
+	in.mu.Lock()
+	begun, head, over, err := in.begun, in.head, in.over, in.err
+	in.mu.Unlock()
+	switch {
+	case begun:
+		return head, true, nil
+	case over && errors.Is(err, errUnprocessed) && s.tries+1 < maxTries:
+		return Head{}, false, errUnprocessed
+	case over:
+		return Head{}, false, s.failure(err)
+	}
+	s.push()
+	return Head{}, false, nil
+}
+
+// again begins the call anew.
+func (s *Stream) again() error {
+	s.tries++
+	s.leave()
+	return s.begin()
+}
+
 // failure is what callers are told.
 func (s *Stream) failure(err error) error {
-	if errors.Is(err, errCanceled) && s.late != nil && time.Until(s.until) <= time.Millisecond {
+	if errors.Is(err, errCanceled) && !s.until.IsZero() && time.Until(s.until) <= time.Millisecond {
 		// Nodes count the time as well, and some give a call up when it is over.
 		return errLate
 	}
@@ -372,29 +414,38 @@ func (s *Stream) let(n int64) {
 // last ones, when End tells the status, or an *Error.
 func (s *Stream) Read() (mem.BufferSlice, error) {
 	for {
-		s.s.mu.Lock()
-		q, over, err := s.s.queue, s.s.over, s.s.err
-		if len(q) > 0 {
-			s.s.queue, s.s.spare, s.s.queued = s.s.spare[:0], q, 0
+		q, err := s.readNow()
+		if len(q) > 0 || err != nil {
+			return q, err
 		}
-		s.s.mu.Unlock()
-		if len(q) > 0 {
-			s.read += int64(q.Len())
-			s.grant()
-			return q, nil
-		}
-		if over {
-			if err != nil {
-				return nil, s.failure(err)
-			}
-			return nil, io.EOF
-		}
-		// The rest of a message goes on also when the reply has begun.
-		s.push()
 		if err := s.wait(); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// readNow is Read without waiting: nothing means that nothing is there yet.
+func (s *Stream) readNow() (mem.BufferSlice, error) {
+	in := s.s
+	in.mu.Lock()
+	q, over, err := in.queue, in.over, in.err
+	if len(q) > 0 {
+		in.queue, in.spare, in.queued = in.spare[:0], q, 0
+	}
+	in.mu.Unlock()
+	switch {
+	case len(q) > 0:
+		s.read += int64(q.Len())
+		s.grant()
+		return q, nil
+	case over && err != nil:
+		return nil, s.failure(err)
+	case over:
+		return nil, io.EOF
+	}
+	// The rest of a message goes on also when the reply has begun.
+	s.push()
+	return nil, nil
 }
 
 // End is the status of the call; nil before Read has ended with io.EOF.

@@ -3,6 +3,7 @@ package grpcraw
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -64,63 +65,133 @@ func (n *Node) Do(ctx context.Context, call *Call, most int, room Room) (*Reply,
 		return nil, err
 	}
 	defer s.Close()
-	r := &Reply{}
-	if r.Head, err = s.Head(); err != nil {
-		return nil, err
-	}
-	whole := false
-	defer func() {
-		if !whole {
-			r.Data.Free()
-		}
-	}()
-	have, want := 0, -1
+	u := &unary{s: s, most: most, room: room}
+	return u.whole()
+}
+
+// unary takes the whole reply of a call.
+type unary struct {
+	s      *Stream
+	most   int
+	room   Room
+	quick  bool // nothing is waited for: the error is errWaits where it would be
+	headed bool
+	framed bool // the prefix was read
+	want   int  // bytes of the reply with its prefix, then
+	have   int
+	r      *Reply
+}
+
+// errWaits is for a step that would have to wait for something else than the node.
+var errWaits = errors.New("the call has to wait")
+
+// whole waits for the reply. What is there of one that fails is freed.
+func (u *unary) whole() (*Reply, error) {
 	for {
-		q, err := s.Read()
-		if err == io.EOF {
-			break
+		done, err := u.step()
+		if err == nil && !done {
+			err = u.s.wait()
 		}
 		if err != nil {
+			u.free()
 			return nil, err
 		}
-		r.Data = append(r.Data, q...)
-		have += q.Len()
-		if want < 0 && have >= PrefixBytes {
-			var b [PrefixBytes]byte
-			r.Data.Reader().Read(b[:])
-			p, err := ParsePrefix(b)
-			if err != nil {
-				return nil, err
-			}
-			if p.Length > most {
-				return nil, TooLong("decoded", p.Length, most)
-			}
-			want, r.Compressed = PrefixBytes+p.Length, p.Compressed
-			if want > FreeWindow {
-				if room != nil {
-					if err := room(int64(want)); err != nil {
-						return nil, err
-					}
-				}
-				s.Expect(int64(want), int64(want))
-			}
-		}
-		if want >= 0 && have > want {
-			return nil, internal("the node answered with more than one message")
+		if done {
+			return u.r, nil
 		}
 	}
-	r.End = s.End()
+}
+
+func (u *unary) free() {
+	if u.r != nil {
+		u.r.Data.Free()
+		u.r = nil
+	}
+}
+
+// step takes what has come of the reply; done says that this is all of it. It may be repeated after errWaits.
+func (u *unary) step() (done bool, err error) {
+	for !u.headed {
+		h, ok, err := u.s.headNow()
+		switch {
+		case err == errUnprocessed && u.quick:
+			return false, errWaits
+		case err == errUnprocessed:
+			if err := u.s.again(); err != nil {
+				return false, err
+			}
+			continue
+		case err != nil || !ok:
+			return false, err
+		}
+		u.headed, u.r = true, &Reply{Head: h}
+	}
+	for {
+		if !u.framed && u.have >= PrefixBytes {
+			if err := u.prefix(); err != nil {
+				return false, err
+			}
+		}
+		if u.framed && u.have > u.want {
+			return false, internal("the node answered with more than one message")
+		}
+		q, err := u.s.readNow()
+		switch {
+		case err == io.EOF:
+			return true, u.end()
+		case err != nil:
+			return false, err
+		case len(q) == 0:
+			return false, nil
+		}
+		u.r.Data = append(u.r.Data, q...)
+		u.have += q.Len()
+	}
+}
+
+// prefix reads that of the message, and lets a long one come.
+func (u *unary) prefix() error {
+	var b [PrefixBytes]byte
+	for n, data := 0, u.r.Data; n < len(b); data = data[1:] {
+		n += copy(b[n:], data[0].ReadOnlyData())
+	}
+	p, err := ParsePrefix(b)
+	if err != nil {
+		return err
+	}
+	if p.Length > u.most {
+		return TooLong("decoded", p.Length, u.most)
+	}
+	want := PrefixBytes + p.Length
+	if want > FreeWindow {
+		if u.quick {
+			return errWaits
+		}
+		if u.room != nil {
+			if err := u.room(int64(want)); err != nil {
+				return err
+			}
+		}
+		u.s.Expect(int64(want), int64(want))
+	}
+	u.framed, u.want, u.r.Compressed = true, want, p.Compressed
+	return nil
+}
+
+// end is after the last bytes of the reply.
+func (u *unary) end() error {
+	r := u.r
+	r.End = u.s.End()
 	switch {
 	case r.End.Code != codes.OK:
 		r.Data.Free()
 		r.Data = nil
-	case have != want:
-		return nil, internal("Missing response message.")
+	case !u.framed || u.have != u.want:
+		return internal("Missing response message.")
 	default:
 		r.Data = Cut(r.Data, PrefixBytes)
 	}
-	whole = true
-	return r, nil
+	return nil
 }
 
 // Cut takes the first n bytes off data, and frees what holds nothing else.
