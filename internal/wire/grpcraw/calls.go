@@ -28,7 +28,7 @@ type Gather struct {
 	// Take makes of a reply, or of the error of Do, what Next returns. It has to be set. It runs on the goroutine of who calls Next, Cancel or Close,
 	// or, for replies that are long or compressed and for calls that had to wait for a connection, on another one: then several run at once.
 	Take func(i int, r *Reply, err error) ([]byte, error)
-	// Fault is the error of a call that panicked on another goroutine. It has to be set.
+	// Fault is the error of a call whose Take panicked, or that did on a goroutine of its own. It has to be set.
 	Fault func(panicked any) error
 }
 
@@ -212,9 +212,20 @@ func (c *Calls) step(i int) {
 	case done:
 		c.quick--
 		k.u.s.Close()
-		k.out, k.err = c.o.Take(i, k.u.r, nil)
+		c.take(i, k.u.r, nil)
 		c.end(i)
 	}
+}
+
+// take makes of a reply or an error what Next returns.
+func (c *Calls) take(i int, r *Reply, err error) {
+	k := &c.list[i]
+	defer func() {
+		if v := recover(); v != nil {
+			k.out, k.err = nil, c.o.Fault(v)
+		}
+	}()
+	k.out, k.err = c.o.Take(i, r, err)
 }
 
 // cut ends a call that has no goroutine with an error.
@@ -223,7 +234,7 @@ func (c *Calls) cut(i int, err error) {
 	c.quick--
 	k.u.free()
 	k.u.s.Close()
-	k.out, k.err = c.o.Take(i, nil, err)
+	c.take(i, nil, err)
 	c.end(i)
 }
 
@@ -292,7 +303,7 @@ func (c *Calls) own(i int, rest func(ctx context.Context) (*Reply, error)) {
 			c.note(i, k.err == nil)
 		}()
 		r, err := rest(ctx)
-		k.out, k.err = c.o.Take(i, r, err)
+		c.take(i, r, err)
 	})
 }
 

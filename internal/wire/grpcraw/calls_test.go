@@ -249,16 +249,21 @@ func TestCallsAtOnceEndWithWhatEndsThem(t *testing.T) {
 	}
 }
 
-// TestACallAtOnceThatPanicsIsAnError: on a goroutine that nobody else guards.
+// TestACallAtOnceThatPanicsIsAnError: on the goroutine of who waits as on one that nobody else guards.
 func TestACallAtOnceThatPanicsIsAnError(t *testing.T) {
 	fault := errors.New("a fault")
-	g := gather()
-	g.Take = func(int, *Reply, error) ([]byte, error) { panic("oh") }
-	g.Fault = func(v any) error { return fmt.Errorf("%w: %v", fault, v) }
-	cs := Begin(t.Context(), Call{Method: "/s/m"}, []Ask{{Node: behaving(t, "compressed"), Message: question(), Most: 100}}, g)
-	defer cs.Close()
-	if _, _, err, _ := cs.Next(nil); !errors.Is(err, fault) {
-		t.Error(err)
+	for _, manner := range []string{"good", "compressed", "status", "lost", "silent"} {
+		g := gather()
+		g.Take = func(int, *Reply, error) ([]byte, error) { panic("oh") }
+		g.Fault = func(v any) error { return fmt.Errorf("%w: %v", fault, v) }
+		cs := Begin(t.Context(), Call{Method: "/s/m"}, []Ask{{Node: behaving(t, manner), Message: question(), Most: 100}}, g)
+		if manner == "silent" {
+			cs.Cancel(0)
+		}
+		if _, _, err, _ := cs.Next(nil); !errors.Is(err, fault) {
+			t.Errorf("%s: %v", manner, err)
+		}
+		cs.Close()
 	}
 }
 
