@@ -219,49 +219,52 @@ func tooLarge(err error) bool {
 	return hasCode(err, api.BodyTooLarge) || hasCode(err, api.DocumentTooLarge)
 }
 
-// sync gives a member items, for which by are the fences of the checksums that they expect. Which of them were applied is for who compares afterwards. Items that are too much for one call are given in parts,
-// so that a document that is too long by itself keeps nothing from the others.
-func (w *work) sync(ctx context.Context, index string, m *members.Member, items []leaf.SyncItem, by fences) error {
+// sync gives a member items, for which by are the fences of the checksums that they expect. Which of them were applied is for who compares
+// afterwards; heard is how many the member applied or gave a reason for. Items that are too much for one call are given in parts, so that a document
+// that is too long by itself keeps nothing from the others.
+func (w *work) sync(ctx context.Context, index string, m *members.Member, items []leaf.SyncItem, by fences) (heard int, err error) {
 	if len(items) == 0 {
-		return nil
+		return 0, nil
 	}
 	bytes := 0
 	for i := range items {
 		bytes += len(items[i].Body)
 	}
-	if err := w.r.pace.take(ctx, len(items), bytes); err != nil {
-		return err
-	}
+	w.r.pace.used(len(items), bytes)
 	reply, err := ask(ctx, m, "Sync", briefTime, func(r *leaf.SyncReply) *leaf.Meta { return &r.Meta }, func(ctx context.Context) (*leaf.SyncReply, error) {
 		return m.Leaf.Sync(ctx, &leaf.SyncRequest{Index: index, View: w.view(), Items: items, Fence: by[m.Addr]})
 	})
 	if tooLarge(err) && len(items) > 1 {
 		half := len(items) / 2
-		if err := w.sync(ctx, index, m, items[:half], by); err != nil {
-			return err
+		first, err := w.sync(ctx, index, m, items[:half], by)
+		if err != nil {
+			return first, err
 		}
-		return w.sync(ctx, index, m, items[half:], by)
+		second, err := w.sync(ctx, index, m, items[half:], by)
+		return first + second, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case tooLarge(err):
 		w.refused[hints.Entry{Index: index, ID: items[0].ID}] = err
-		return nil
+		return 1, nil
 	case hasCode(err, api.IndexNotFound):
 		w.forgetLocked(index, m.Addr)
-		return nil
+		return 1, nil
 	case err != nil:
 		w.uncertain = w.uncertain || doubtful(err)
-		return err
+		return 0, err
 	}
 	for i := range items {
+		heard++
 		switch {
 		case i < len(reply.Problems) && reply.Problems[i] != nil:
 			// It may lack fields: it is given the schema again before the next try.
 			w.forgetLocked(index, m.Addr)
 			w.refused[hints.Entry{Index: index, ID: items[i].ID}] = &memberError{m.Addr, "Sync", reply.Problems[i]}
 		case i >= len(reply.Applied) || !reply.Applied[i]:
+			heard--
 		case items[i].Body == nil:
 			w.tally.removed++
 			w.r.count.removed.Add(1)
@@ -271,7 +274,7 @@ func (w *work) sync(ctx context.Context, index string, m *members.Member, items 
 			w.r.count.copied.Add(1)
 		}
 	}
-	return nil
+	return heard, nil
 }
 
 // refuse notes why a document is not given.

@@ -174,6 +174,9 @@ func (w *work) resolveTo(ctx context.Context, index string, at, owner *members.G
 	known := false // the members of the owner have said who they are
 	lost := false  // all of them may have lost their documents
 	for range equalRounds {
+		if err := w.r.pace.wait(ctx); err != nil {
+			return nil, err
+		}
 		sums, by, err := w.fenced(ctx, index, all, ids)
 		if err != nil {
 			return nil, err
@@ -246,7 +249,7 @@ func (w *work) resolveTo(ctx context.Context, index string, at, owner *members.G
 			}
 		}
 		for k, docs := range homeless {
-			if err := w.give(ctx, index, at.Members[k], owner.Members, docs, by); err != nil {
+			if _, err := w.give(ctx, index, at.Members[k], owner.Members, docs, by); err != nil {
 				return nil, err
 			}
 		}
@@ -265,7 +268,8 @@ func (w *work) deleteAll(ctx context.Context, index string, at *members.Group, g
 					items = append(items, leaf.SyncItem{ID: gone[i].id, Expect: gone[i].here[k]})
 				}
 			}
-			return w.sync(gctx, index, m, items, by)
+			_, err := w.sync(gctx, index, m, items, by)
+			return err
 		})
 	}
 	return g.Wait()

@@ -6,7 +6,9 @@ import (
 	"maps"
 	"math"
 	"math/bits"
+	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,6 +26,8 @@ const (
 	// enoughRefusals is how often a member refuses a document, for a reason that will stay, before it is not given it again for a batch. Between
 	// the first two it is given the schema.
 	enoughRefusals = 2
+	// mostContended is the longest wait before another look where others look at the same documents.
+	mostContended = 5 * time.Second
 	// secondLook is the wait before something that readers may see is overwritten or deleted: a write that is on its way to all
 	// members has reached them by then.
 	secondLook = 50 * time.Millisecond
@@ -67,11 +71,21 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 	var out []string // those that are given up: the reference refuses them, or a member does
 	no := map[string]int{}
 	var before map[string]differing
+	vain, took := 0, time.Duration(0) // rounds one after another in which others were in between, and the last one
 	for round := range equalRounds {
+		var wait time.Duration
 		if round > 1 {
-			if err := pause(ctx, time.Millisecond<<round); err != nil {
-				return nil, err
-			}
+			wait = time.Millisecond << round
+		}
+		if vain > 0 {
+			// Others who look as often and as long would come in between again and again.
+			wait += rand.N(min(max(took, time.Millisecond)<<vain, mostContended))
+		}
+		if err := pause(ctx, wait); err != nil {
+			return nil, err
+		}
+		if err := w.r.pace.wait(ctx); err != nil {
+			return nil, err
 		}
 		at := time.Now()
 		have, by, err := w.fenced(ctx, index, all, pending)
@@ -172,8 +186,13 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 		if err != nil {
 			return nil, err
 		}
-		if err := w.give(ctx, index, ref, to, todo, by); err != nil {
+		switch inVain, err := w.give(ctx, index, ref, to, todo, by); {
+		case err != nil:
 			return nil, err
+		case inVain:
+			vain, took = vain+1, time.Since(at)
+		default:
+			vain = 0
 		}
 		for i := range todo {
 			id := todo[i].id
@@ -212,9 +231,15 @@ func (d *differing) adds() bool {
 func (t *tally) missed() { t.gone.Add(1) }
 
 // give puts or deletes documents at members that have another state than the reference, if they still have what they were seen to have, and nobody
-// has seen them since.
-func (w *work) give(ctx context.Context, index string, ref *members.Member, to []*members.Member, todo []differing, by fences) error {
-	for len(todo) > 0 {
+// has seen them since. inVain says that there were some, and every one of them had changed or was seen.
+func (w *work) give(ctx context.Context, index string, ref *members.Member, to []*members.Member, todo []differing, by fences) (inVain bool, err error) {
+	var given, heard atomic.Int64
+	for first := true; len(todo) > 0; first = false {
+		if !first { // they are long: the rate of bytes counts
+			if err := w.r.pace.wait(ctx); err != nil {
+				return false, err
+			}
+		}
 		var wanted []string
 		for i := range todo {
 			if todo[i].want != (leaf.Sum{}) {
@@ -226,14 +251,14 @@ func (w *work) give(ctx context.Context, index string, ref *members.Member, to [
 		if len(wanted) > 0 {
 			found, err := w.prepare(ctx, index, ref, to...)
 			if err != nil {
-				return err
+				return false, err
 			}
 			if !found {
-				return nil // the index was deleted; the next look shows it
+				return false, nil // the index was deleted; the next look shows it
 			}
 			var read int
 			if docs, read, err = w.export(ctx, index, ref, wanted); err != nil {
-				return err
+				return false, err
 			}
 			if read < len(wanted) {
 				next := slices.IndexFunc(todo, func(d differing) bool { return d.id == wanted[read] })
@@ -253,15 +278,18 @@ func (w *work) give(ctx context.Context, index string, ref *members.Member, to [
 					}
 					items = append(items, leaf.SyncItem{ID: d.id, Expect: d.have[k], Body: body})
 				}
-				return w.sync(gctx, index, m, items, by)
+				n, err := w.sync(gctx, index, m, items, by)
+				given.Add(int64(len(items)))
+				heard.Add(int64(n))
+				return err
 			})
 		}
 		if err := g.Wait(); err != nil {
-			return err
+			return false, err
 		}
 		todo = todo[len(page):]
 	}
-	return nil
+	return given.Load() > 0 && heard.Load() == 0, nil
 }
 
 // depthOf is how deep the leaves of the tree stand for an index of so many documents: so that one has about that many of them, or half.

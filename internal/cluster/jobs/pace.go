@@ -15,7 +15,7 @@ type pacer struct {
 	docs, bytes bucket
 }
 
-// bucket is a rate. What is taken moves next ahead; whoever takes waits until what was taken before is due.
+// bucket is a rate. What is used moves next ahead, and nothing more is to be used before that.
 type bucket struct {
 	rate float64 // a second; 0: no limit
 	next time.Time
@@ -25,25 +25,41 @@ func newPacer(docs, bytes int) *pacer {
 	return &pacer{docs: bucket{rate: float64(max(docs, 0))}, bytes: bucket{rate: float64(max(bytes, 0))}}
 }
 
-func (b *bucket) take(now time.Time, n int) (due time.Time) {
+func (b *bucket) use(now time.Time, n int) {
 	if b.rate == 0 {
-		return now
+		return
 	}
 	if least := now.Add(-paceBurst); b.next.Before(least) {
 		b.next = least
 	}
 	b.next = b.next.Add(time.Duration(float64(n) / b.rate * float64(time.Second)))
-	return b.next
 }
 
-// take waits until so many documents of so many bytes may be given to a member.
-func (p *pacer) take(ctx context.Context, docs, bytes int) error {
+// used notes that so many documents of so many bytes are given to a member.
+func (p *pacer) used(docs, bytes int) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := time.Now()
-	due := p.docs.take(now, docs)
-	if t := p.bytes.take(now, bytes); t.After(due) {
-		due = t
+	p.docs.use(now, docs)
+	p.bytes.use(now, bytes)
+}
+
+// wait waits until documents may be given again. That is before they are looked at: between a look and what is done for it others may look, too, and
+// then it has to be repeated.
+func (p *pacer) wait(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		due := p.docs.next
+		if p.bytes.next.After(due) {
+			due = p.bytes.next
+		}
+		p.mu.Unlock()
+		left := time.Until(due)
+		if left <= 0 {
+			return nil
+		}
+		if err := pause(ctx, left); err != nil {
+			return err
+		}
 	}
-	p.mu.Unlock()
-	return pause(ctx, due.Sub(now))
 }

@@ -518,25 +518,28 @@ func TestPace(t *testing.T) {
 		p := newPacer(100, 10_000)
 		began := time.Now()
 		for range 50 {
-			if err := p.take(t.Context(), 20, 100); err != nil {
+			if err := p.wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			p.used(20, 100)
 		}
 		if took := time.Since(began); took < 8500*time.Millisecond || took > 10*time.Second {
 			t.Errorf("1000 documents at 100 a second took %v", took)
 		}
 		began = time.Now()
 		for range 10 {
-			if err := p.take(t.Context(), 1, 10_000); err != nil {
+			if err := p.wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			p.used(1, 10_000)
 		}
-		if took := time.Since(began); took < 8500*time.Millisecond || took > 11*time.Second {
+		if took := time.Since(began); took < 7500*time.Millisecond || took > 11*time.Second {
 			t.Errorf("100,000 bytes at 10,000 a second took %v", took)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := p.take(ctx, 10_000, 0); err == nil {
+		p.used(10_000, 0)
+		if err := p.wait(ctx); err == nil {
 			t.Error("it does not end with its context")
 		}
 	})
