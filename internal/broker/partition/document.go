@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -18,32 +17,27 @@ func GetDocument(ctx context.Context, ix *Index, c Caller, r Reads, req []byte) 
 	if err != nil {
 		return Answer{}, err
 	}
-	outs := make([]outcome, len(parts))
-	done := make([]chan struct{}, len(parts))
-	own, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
+	asks, outs, ended := make([]Ask, len(parts)), make([]outcome, len(parts)), make([]bool, len(parts))
 	for i, p := range parts {
-		done[i] = make(chan struct{})
-		wg.Go(func() {
-			reply, err := c.Call(own, p, summapb.SearchService_GetDocument_FullMethodName, req)
-			outs[i] = outcome{part: p, reply: reply, err: err}
-			close(done[i])
-		})
+		asks[i] = Ask{p, req}
 	}
+	cs := begin(ctx, c, summapb.SearchService_GetDocument_FullMethodName, asks, true)
+	defer cs.Close()
 	var absent, other error
-	for i, p := range parts {
-		<-done[i]
-		switch err := outs[i].err; {
-		case err == nil:
-			return Answer{Reply: outs[i].reply, LeftOut: ix.Missing}, nil
-		case statusOf(err).Code() != codes.NotFound:
-			if other == nil {
-				other = ix.Fault(p, err)
+	for at := 0; at < len(parts); {
+		i, reply, err, _ := cs.Next(nil)
+		outs[i], ended[i] = outcome{part: parts[i], reply: reply, err: err}, true
+		for ; at < len(parts) && ended[at]; at++ {
+			switch err := outs[at].err; {
+			case err == nil:
+				return Answer{Reply: outs[at].reply, LeftOut: ix.Missing}, nil
+			case statusOf(err).Code() != codes.NotFound:
+				if other == nil {
+					other = ix.Fault(parts[at], err)
+				}
+			case absent == nil:
+				absent = statusOf(err).Err()
 			}
-		case absent == nil:
-			absent = statusOf(err).Err()
 		}
 	}
 	switch {
