@@ -5,10 +5,12 @@ package faulttest
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/weft-search/weft/internal/cli/faulttest/link"
@@ -172,13 +174,23 @@ func (c *cluster) loseDisk() *fault {
 	if of < 2 || m.disk != nil || c.lost[m.group] {
 		return nil
 	}
-	return &fault{
-		name: m.name + " loses its disk", on: []*server{&m.server},
-		begin: func() error {
-			c.lost[m.group] = true
-			return m.loseDisk()
-		},
-		heal: m.start,
+	c.lost[m.group] = true // from now on: two faults may be drawn before the first begins
+	return &fault{name: m.name + " loses its disk", on: []*server{&m.server}, begin: m.loseDisk, heal: m.start}
+}
+
+// TestNoGroupLosesAllItsDisks: faults are drawn several at a time.
+func TestNoGroupLosesAllItsDisks(t *testing.T) {
+	c := &cluster{rng: rand.New(rand.NewPCG(1, 1)), shape: shape{repairEvery: time.Second}, lost: map[int]bool{}}
+	for range 2 {
+		c.members = append(c.members, &member{group: 7})
+	}
+	if c.loseDisk() == nil {
+		t.Fatal("no member loses its disk")
+	}
+	for range 100 {
+		if f := c.loseDisk(); f != nil {
+			t.Fatalf("%s, too", f.name)
+		}
 	}
 }
 
