@@ -688,10 +688,7 @@ func (l *load) send(ctx context.Context, st *members.State, c *chunk) error {
 	}
 	if err := stale(list); err != nil {
 		if refused, ok := errors.AsType[*staleError](err); ok && refused.applied {
-			// Who had taken it before has not applied it by this map.
-			refused.applied = slices.ContainsFunc(list, func(g got[leaf.BulkReply]) bool {
-				return !refusal(g.err) && !members.IsStale(g.err) && (g.reply == nil || !g.reply.Repeated)
-			})
+			refused.applied = tookNow(list)
 		}
 		return err
 	}
@@ -714,7 +711,7 @@ func (l *load) send(ctx context.Context, st *members.State, c *chunk) error {
 	own, again := c.own(list, r.order)
 	if err := l.w.settleAt(ctx, st, l.ix, c.ty, r.ids, own, again, where(in), &a); err != nil {
 		if refused, ok := errors.AsType[*staleError](err); ok {
-			return refused
+			return &staleError{cause: refused.cause, applied: tookNow(list)}
 		}
 		for _, t := range where(in)[1:] {
 			a.note(t, err, 0)
@@ -744,6 +741,13 @@ func (l *load) send(ctx context.Context, st *members.State, c *chunk) error {
 		l.listLocked(f)
 	}
 	return nil
+}
+
+// tookNow tells whether a member may have applied a chunk by this map. Who had taken it before has not.
+func tookNow(list []got[leaf.BulkReply]) bool {
+	return slices.ContainsFunc(list, func(g got[leaf.BulkReply]) bool {
+		return !refusal(g.err) && !members.IsStale(g.err) && (g.reply == nil || !g.reply.Repeated)
+	})
 }
 
 // fresh is 1 for a member that has taken a chunk for the first time, else 0.
