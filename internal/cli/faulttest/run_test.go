@@ -145,6 +145,10 @@ func TestEveryKindOfFault(t *testing.T) {
 	l.cross(500 * time.Millisecond)
 	l.begin()
 	order := slices.Sorted(maps.Keys(kinds))
+	if *forFlag == 0 {
+		// What a broker kept that is gone for good is waited for for up to five minutes. The tree has that, and random faults.
+		order = slices.DeleteFunc(order, func(kind string) bool { return kind == "broker disk lost" })
+	}
 	c.rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	for _, kind := range order {
 		if f := c.draw(kind); f != nil {
