@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// paceBurst is how much of a rate may be used at once.
+// paceBurst is how much of a rate may be used at once. A batch may be more than that: it is waited for afterwards.
 const paceBurst = time.Second
 
 // pacer bounds how fast documents are copied and deleted, over all work at once.
