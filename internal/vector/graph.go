@@ -188,11 +188,14 @@ const (
 	seedCount = 48
 )
 
+// DefaultEf is the number of candidates of a graph search for the k nearest whose Options set none.
+func DefaultEf(k int) int { return max(minEf, 2*k) }
+
 // ef is the number of candidates for a search: for vectors, of which a document may have several.
 func (x *Index) ef(o Options) int {
 	ef := o.Ef
 	if ef <= 0 {
-		ef = max(minEf, 2*o.K)
+		ef = DefaultEf(o.K)
 	}
 	ef = max(ef, o.K)
 	if docs := x.Docs(); docs > 0 && x.n > docs {

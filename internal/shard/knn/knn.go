@@ -196,35 +196,92 @@ func Search(ctx context.Context, leaves []exec.Leaf, sch *schema.Schema, an exec
 
 func search(ctx context.Context, leaves []exec.Leaf, match *exec.MatchSet, p *prepared, req *Request) (*Result, error) {
 	res := &Result{Plan: Plan{Path: Empty, Leaves: make([]LeafPlan, len(leaves))}}
-	var best []exec.Hit
-	var hits []vector.Hit
-	most := -1
+	s := &searching{ctx: ctx, leaves: leaves, match: match, p: p, req: req}
+	all := uint64(0) // documents that match, where there are vectors
 	for li, l := range leaves {
-		lp := plan(l, match.Leaves[li], p, req)
-		var err error
-		if lp.Path != Empty && req.K > 0 {
-			o := vector.Options{K: req.K, Ef: req.Ef, Combiner: req.Combiner, Accept: accept(l, match.Leaves[li]), Before: before(l), Check: checker(ctx)}
-			if hits, lp.Work, err = run(l, p, lp.Path, o, hits[:0]); err == nil {
-				err = l.Err()
-			}
-			if err != nil {
-				return nil, fmt.Errorf("vector search of field %q: %w", req.Field, err)
-			}
-			if lp.Approximate && lp.Work.Rescored == 0 { // the walk found too little and ended in a scan
-				lp.Path, lp.Approximate = Scan, false
-			}
-			if best, err = merge(ctx, leaves, best, li, hits, req.K); err != nil {
-				return nil, err
-			}
+		lp := &res.Plan.Leaves[li]
+		if *lp = plan(l, match.Leaves[li], p, req); lp.Path != Empty {
+			all += uint64(lp.Matching)
 		}
-		res.Plan.add(li, lp, &most)
+	}
+	asked := make([]int, len(leaves)) // for how many each leaf was searched
+	last := make([]exec.Hit, len(leaves))
+	for li := range leaves {
+		lp := &res.Plan.Leaves[li]
+		if lp.Path == Empty || req.K == 0 {
+			continue
+		}
+		k, ef := req.K, req.Ef
+		if lp.Approximate { // a scan costs the same for all of them
+			k, ef = Share(req.K, req.Ef, float64(lp.Matching)/float64(all))
+		}
+		n, worst, err := s.leaf(li, lp, k, ef)
+		if err != nil {
+			return nil, err
+		}
+		if asked[li] = k; n < k {
+			asked[li] = req.K // there are no more
+		}
+		last[li] = worst
+	}
+	for li := range leaves {
+		// A leaf all of whose hits are among the best may have more of them.
+		if asked[li] == 0 || asked[li] == req.K || len(s.best) == req.K && compareHits(&last[li], &s.best[req.K-1]) >= 0 {
+			continue
+		}
+		if _, _, err := s.leaf(li, &res.Plan.Leaves[li], req.K, req.Ef); err != nil {
+			return nil, err
+		}
+	}
+	most := -1
+	for li := range leaves {
+		res.Plan.add(li, res.Plan.Leaves[li], &most)
 	}
 	res.Plan.Selectivity = 1
 	if res.Plan.Docs > 0 {
 		res.Plan.Selectivity = float64(res.Plan.Matching) / float64(res.Plan.Docs)
 	}
-	res.Hits = best
+	res.Hits = s.best
 	return res, nil
+}
+
+// searching is a search under way.
+type searching struct {
+	ctx    context.Context
+	leaves []exec.Leaf
+	match  *exec.MatchSet
+	p      *prepared
+	req    *Request
+	best   []exec.Hit // so far, of all leaves
+	hits   []vector.Hit
+}
+
+// leaf searches a leaf for k and adds what it finds to the best. It returns how many that were, and the worst of them.
+func (s *searching) leaf(li int, lp *LeafPlan, k, ef int) (n int, worst exec.Hit, err error) {
+	l := s.leaves[li]
+	o := vector.Options{K: k, Ef: ef, Combiner: s.req.Combiner, Accept: accept(l, s.match.Leaves[li]), Before: before(l), Check: checker(s.ctx)}
+	var work vector.Work
+	if s.hits, work, err = run(l, s.p, lp.Path, o, s.hits[:0]); err == nil {
+		err = l.Err()
+	}
+	if err != nil {
+		return 0, worst, fmt.Errorf("vector search of field %q: %w", s.req.Field, err)
+	}
+	lp.Work.Add(work)
+	if lp.Approximate && work.Rescored == 0 { // the walk found too little and ended in a scan
+		lp.Path, lp.Approximate = Scan, false
+	}
+	if n = len(s.hits); n > 0 {
+		h := s.hits[n-1]
+		worst = exec.Hit{Leaf: li, Doc: h.Doc, Score: h.Score, Key: string(l.Key(h.Doc, nil))}
+	}
+	s.best, err = merge(s.ctx, s.leaves, s.best, li, s.hits, s.req.K)
+	return n, worst, err
+}
+
+// compareHits is the order of a ranking: similarity descending, then key ascending.
+func compareHits(a, b *exec.Hit) int {
+	return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Key, b.Key))
 }
 
 func (p *Plan) add(li int, lp LeafPlan, most *int) {
@@ -300,7 +357,8 @@ func ended(ctx context.Context) error {
 	return err
 }
 
-// merge adds the hits of a leaf, best first, to those of the leaves before and keeps the k best.
+// merge adds the hits of a leaf, best first, to those of the leaves before and keeps the k best. Those of the leaf that are there already
+// stay as they are.
 func merge(ctx context.Context, leaves []exec.Leaf, best []exec.Hit, li int, hits []vector.Hit, k int) ([]exec.Hit, error) {
 	if len(best) == k && len(hits) > 0 && k > 0 { // hits below the last cannot enter; those equal to it may, by key
 		last := best[k-1].Score
@@ -312,14 +370,24 @@ func merge(ctx context.Context, leaves []exec.Leaf, best []exec.Hit, li int, hit
 		})
 		hits = hits[:n]
 	}
+	var had map[uint32]struct{}
+	for i := range best {
+		if best[i].Leaf == li {
+			if had == nil {
+				had = make(map[uint32]struct{}, len(best)-i)
+			}
+			had[best[i].Doc] = struct{}{}
+		}
+	}
 	var key []byte
 	for _, h := range hits {
+		if _, twice := had[h.Doc]; twice {
+			continue
+		}
 		key = leaves[li].Key(h.Doc, key[:0])
 		best = append(best, exec.Hit{Leaf: li, Doc: h.Doc, Score: h.Score, Key: string(key)})
 	}
-	best, _, err := longsort.Sort(best, nil, func(a, b exec.Hit) int {
-		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Key, b.Key))
-	}, func() error { return ended(ctx) })
+	best, _, err := longsort.Sort(best, nil, func(a, b exec.Hit) int { return compareHits(&a, &b) }, func() error { return ended(ctx) })
 	if err != nil {
 		return nil, err
 	}
