@@ -93,7 +93,8 @@ type fake struct {
 	// before is called first, with the name of the call; its error is that of the call. nil: nothing.
 	before func(ctx context.Context, call string) error
 	// change is called with every reply.
-	change func(reply any)
+	change  func(reply any)
+	nearest []int // K of every vector search
 
 	calls atomic.Int64
 }
@@ -327,6 +328,9 @@ func (f *fake) Aggregate(ctx context.Context, req *leaf.AggregateRequest) (*leaf
 }
 
 func (f *fake) KNN(ctx context.Context, req *leaf.KNNRequest) (*leaf.KNNReply, error) {
+	f.mu.Lock()
+	f.nearest = append(f.nearest, req.KNN.K)
+	f.mu.Unlock()
 	docs, err := f.look(ctx, "KNN", req.View)
 	if err != nil {
 		return nil, err

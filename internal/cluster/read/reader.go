@@ -81,6 +81,7 @@ type Reader struct {
 
 	duplicates atomic.Uint64
 	stale      atomic.Uint64
+	askedAgain atomic.Uint64 // vector searches of which some group was asked twice
 
 	mu     sync.Mutex
 	closed bool
@@ -127,6 +128,9 @@ func (r *Reader) Close() error {
 // Duplicates counts the ids that came from two shards in one answer, and were given once. It grows only while a copy of a document
 // stands where it does not belong.
 func (r *Reader) Duplicates() uint64 { return r.duplicates.Load() }
+
+// AskedAgain counts the vector searches of which some group was asked twice, because all that it gave first was among the nearest.
+func (r *Reader) AskedAgain() uint64 { return r.askedAgain.Load() }
 
 // Stale counts the calls that were repeated because a member had a newer shard map.
 func (r *Reader) Stale() uint64 { return r.stale.Load() }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/score"
@@ -33,6 +32,7 @@ func (r *Reader) mergeSearch(c *running, g *gathered[leaf.SearchReply], req *lea
 	if err != nil {
 		return nil, err
 	}
+	r.duplicates.Add(uint64(twice))
 	out := &leaf.SearchReply{Hits: make([]leaf.Hit, len(best))}
 	if req.Show != nil {
 		out.Shown = make([]leaf.Shown, len(best))
@@ -122,37 +122,6 @@ func localStats(g *gathered[leaf.SearchReply]) *score.Stats {
 // holed tells whether a shard below a coordinator is missing from its answer.
 func holed(m *leaf.Meta) bool { return m.Below != nil && m.Below.Shards.Failed > 0 }
 
-// KNN is leaf.Leaf.KNN.
-func (r *Reader) KNN(ctx context.Context, req *leaf.KNNRequest) (*leaf.KNNReply, error) {
-	return answer(ctx, r, func(c *running, p *plan) (*leaf.KNNReply, error) {
-		g, err := everywhere(r, c, p, opKNN, req)
-		if err != nil {
-			return nil, err
-		}
-		hits := func(r *leaf.KNNReply) []leaf.Neighbour { return r.Hits }
-		best, _, err := mergeTop(r, c, opKNN, g, req.KNN.K, hits, compareNeighbours, func(n *leaf.Neighbour) string { return n.ID })
-		if err != nil {
-			return nil, err
-		}
-		out := &leaf.KNNReply{Hits: make([]leaf.Neighbour, len(best))}
-		for i, b := range best {
-			out.Hits[i] = *b.item
-		}
-		for i := range g.parts {
-			if of := g.parts[i].reply; of != nil {
-				out.Docs += of.Docs
-				out.Partial = out.Partial || of.Partial
-			}
-		}
-		out.Meta = describe(r, opKNN, g)
-		return out, nil
-	})
-}
-
-func compareNeighbours(a, b *leaf.Neighbour) int {
-	return cmp.Or(cmp.Compare(b.Similarity, a.Similarity), strings.Compare(a.ID, b.ID))
-}
-
 // ranked is an element of the list of one part.
 type ranked[T any] struct {
 	item *T
@@ -204,9 +173,6 @@ func mergeTop[Q, R, T any](
 			return nil, 0, err
 		}
 		lists[repeats.part] = nil
-	}
-	if twice > 0 {
-		r.duplicates.Add(uint64(twice))
 	}
 	return best, twice, err
 }
