@@ -133,15 +133,17 @@ func TestWhatDiffersIsFoundAsByBruteForce(t *testing.T) {
 			ms := st.Groups[0].Members
 			want := map[string]bool{}
 			all := map[string]bool{}
+			have := make([]map[string]string, size)
 			for k := range size {
-				for id := range f.at(addr(0, k)).docs("default") {
+				have[k] = f.at(addr(0, k)).docs("default")
+				for id := range have[k] {
 					all[id] = true
 				}
 			}
 			for id := range all {
 				for k := range size {
-					a, has := f.at(addr(0, 0)).docs("default")[id]
-					b, other := f.at(addr(0, k)).docs("default")[id]
+					a, has := have[0][id]
+					b, other := have[k][id]
 					if has != other || a != b {
 						want[id] = true
 					}

@@ -40,11 +40,83 @@ const (
 	hang      // it does not answer, and has no effect
 )
 
+// kept is a document of a model, with what is asked for so often that it is computed once.
+type kept struct {
+	id     string
+	source string // without white space
+	sum    leaf.Sum
+	hash   uint32 // of the id
+}
+
 // held is an index of a model.
 type held struct {
 	schema *schema.Schema
-	docs   map[string]string // id → source without white space
+	docs   map[string]*kept  // by id
+	sorted []*kept           // by id; nil: to be made
 	fences map[string]uint64 // the latest of each document
+}
+
+func byKey(d *kept, id string) int { return cmp.Compare(d.id, id) }
+
+func (h *held) set(id, source string) {
+	d := &kept{id, source, sumOf(source), placement.Hash(id)}
+	h.docs[id] = d
+	if h.sorted == nil {
+		return
+	}
+	if i, there := slices.BinarySearchFunc(h.sorted, id, byKey); there {
+		h.sorted[i] = d
+	} else {
+		h.sorted = slices.Insert(h.sorted, i, d)
+	}
+}
+
+func (h *held) drop(id string) {
+	delete(h.docs, id)
+	if i, there := slices.BinarySearchFunc(h.sorted, id, byKey); there {
+		h.sorted = slices.Delete(h.sorted, i, i+1)
+	}
+}
+
+// window is what a call sees of an index: the documents that all of the shares own.
+type window struct {
+	*held
+	shares []placement.Share
+	rules  []*placement.Placement // of shares
+}
+
+func (w *window) owns(d *kept) bool {
+	for i, p := range w.rules {
+		if p.ShardOfHash(d.hash) != w.shares[i].Ordinal {
+			return false
+		}
+	}
+	return true
+}
+
+// get is the document with an id, nil where the call sees none.
+func (w *window) get(id string) *kept {
+	if d := w.docs[id]; d != nil && w.owns(d) {
+		return d
+	}
+	return nil
+}
+
+// all are the documents by their ids.
+func (w *window) all() []*kept {
+	if w.sorted == nil {
+		w.sorted = slices.SortedFunc(maps.Values(w.docs), func(a, b *kept) int { return cmp.Compare(a.id, b.id) })
+	}
+	if len(w.rules) == 0 {
+		return w.sorted
+	}
+	out := make([]*kept, 0, len(w.sorted))
+	for _, d := range w.sorted {
+		if w.owns(d) {
+			out = append(out, d)
+		}
+	}
+	return out
 }
 
 // model is a member that holds its documents in maps, and refuses calls by older maps as a node does.
@@ -175,7 +247,7 @@ func (m *model) put(index string, docs ...string) {
 		if prob != nil {
 			panic(prob)
 		}
-		h.docs[key] = source
+		h.set(key, source)
 	}
 }
 
@@ -183,17 +255,22 @@ func (m *model) put(index string, docs ...string) {
 func (m *model) remove(index, id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.indexes[index].docs, id)
+	m.indexes[index].drop(id)
 }
 
 // docs is what the model holds, nil for an index that is not there.
 func (m *model) docs(index string) map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h := m.indexes[index]; h != nil {
-		return maps.Clone(h.docs)
+	h := m.indexes[index]
+	if h == nil {
+		return nil
 	}
-	return nil
+	docs := make(map[string]string, len(h.docs))
+	for id, d := range h.docs {
+		docs[id] = d.source
+	}
+	return docs
 }
 
 func (m *model) called(call string) int {
@@ -204,7 +281,7 @@ func (m *model) called(call string) int {
 
 func (m *model) made(name string) *held {
 	if m.indexes[name] == nil {
-		m.indexes[name] = &held{schema: schema.NewDynamic(name), docs: map[string]string{}}
+		m.indexes[name] = &held{schema: schema.NewDynamic(name), docs: map[string]*kept{}}
 	}
 	return m.indexes[name]
 }
@@ -240,19 +317,9 @@ func (h *held) info(name string) api.IndexInfo {
 	return api.IndexInfo{Name: name, Docs: uint64(len(h.docs)), Schema: h.schema.SDL(), Dynamic: h.schema.Dynamic, State: "open"}
 }
 
-// owned tells whether all shares own an id.
-func owned(id string, shares []placement.Share) bool {
-	for _, s := range shares {
-		if shardOf(s.Spec, id) != s.Ordinal {
-			return false
-		}
-	}
-	return true
-}
-
 var places sync.Map // spec → placement
 
-func shardOf(s placement.Spec, id string) int {
+func placed(s placement.Spec) *placement.Placement {
 	p, ok := places.Load(s)
 	if !ok {
 		made, err := placement.New(s)
@@ -261,8 +328,10 @@ func shardOf(s placement.Spec, id string) int {
 		}
 		p, _ = places.LoadOrStore(s, made)
 	}
-	return p.(*placement.Placement).Shard(id)
+	return p.(*placement.Placement)
 }
+
+func shardOf(s placement.Spec, id string) int { return placed(s).Shard(id) }
 
 // connection is how one coordinator reaches a model: it ends with the coordinator.
 type connection struct {
@@ -361,7 +430,7 @@ func (c *connection) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.I
 		if prob != nil {
 			return nil, prob
 		}
-		h.docs[key] = source
+		h.set(key, source)
 		return &leaf.IndexReply{WriteReply: api.WriteReply{OK: true, ID: key, Members: api.Members{OK: 1, Total: 1}}}, nil
 	})
 }
@@ -375,7 +444,7 @@ func (c *connection) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (*
 		reply := &leaf.DeleteReply{}
 		for _, id := range req.IDs {
 			if _, ok := h.docs[id]; ok {
-				delete(h.docs, id)
+				h.drop(id)
 				reply.Deleted++
 			}
 		}
@@ -384,35 +453,32 @@ func (c *connection) DeleteMany(ctx context.Context, req *leaf.DeleteRequest) (*
 }
 
 // reading is read for a call of an index.
-func reading[R any](ctx context.Context, c *connection, call, index string, v leaf.View, fn func(docs map[string]string) (*R, error)) (*R, error) {
+func reading[R any](ctx context.Context, c *connection, call, index string, v leaf.View, fn func(w *window) (*R, error)) (*R, error) {
 	return through(ctx, c, call, v.Epoch, false, func(m *model) (*R, error) {
 		h := m.indexes[index]
 		if h == nil {
 			return nil, noIndex(index)
 		}
-		docs := h.docs
-		if len(v.Owned) > 0 {
-			docs = map[string]string{}
-			for id, source := range h.docs {
-				if owned(id, v.Owned) {
-					docs[id] = source
-				}
-			}
+		w := &window{held: h, shares: v.Owned}
+		for _, s := range v.Owned {
+			w.rules = append(w.rules, placed(s.Spec))
 		}
-		return fn(docs)
+		return fn(w)
 	})
 }
 
 func (c *connection) Docs(ctx context.Context, req *leaf.DocsRequest) (*leaf.DocsReply, error) {
-	return reading(ctx, c, "Docs", req.Index, req.View, func(docs map[string]string) (*leaf.DocsReply, error) {
-		return &leaf.DocsReply{Docs: uint64(len(docs))}, nil
+	return reading(ctx, c, "Docs", req.Index, req.View, func(w *window) (*leaf.DocsReply, error) {
+		return &leaf.DocsReply{Docs: uint64(len(w.all()))}, nil
 	})
 }
 
 func (c *connection) IDs(ctx context.Context, req *leaf.IDsRequest, page func(ids []string) error) (*leaf.IDsReply, error) {
 	var ids []string
-	reply, err := reading(ctx, c, "IDs", req.Index, req.View, func(docs map[string]string) (*leaf.IDsReply, error) {
-		ids = slices.Sorted(maps.Keys(docs))
+	reply, err := reading(ctx, c, "IDs", req.Index, req.View, func(w *window) (*leaf.IDsReply, error) {
+		for _, d := range w.all() {
+			ids = append(ids, d.id)
+		}
 		return &leaf.IDsReply{}, nil
 	})
 	if err != nil {
@@ -431,7 +497,7 @@ func (c *connection) IDs(ctx context.Context, req *leaf.IDsRequest, page func(id
 }
 
 func (c *connection) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsReply, error) {
-	return reading(ctx, c, "Sums", req.Index, req.View, func(docs map[string]string) (*leaf.SumsReply, error) {
+	return reading(ctx, c, "Sums", req.Index, req.View, func(w *window) (*leaf.SumsReply, error) {
 		reply := &leaf.SumsReply{}
 		if req.Range == nil {
 			reply.Sums = make([]leaf.Sum, len(req.IDs))
@@ -439,38 +505,42 @@ func (c *connection) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.Sum
 				reply.Fence = c.m.fenced(req.Index, req.IDs)
 			}
 			for i, id := range req.IDs {
-				if source, ok := docs[id]; ok {
-					reply.Sums[i] = sumOf(source)
+				if d := w.get(id); d != nil {
+					reply.Sums[i] = d.sum
 				}
 			}
 			return reply, nil
 		}
-		for _, id := range slices.Sorted(maps.Keys(docs)) {
-			if h := placement.Hash(id); h < req.Range.From || h > req.Range.To || id <= req.After {
+		all := w.all()
+		reply.IDs, reply.Sums = make([]string, 0, len(all)), make([]leaf.Sum, 0, len(all))
+		for _, d := range all {
+			if d.hash < req.Range.From || d.hash > req.Range.To || d.id <= req.After {
 				continue
 			}
 			if len(reply.IDs) == req.Limit {
 				reply.Next = reply.IDs[req.Limit-1]
 				break
 			}
-			reply.IDs, reply.Sums = append(reply.IDs, id), append(reply.Sums, sumOf(docs[id]))
+			reply.IDs, reply.Sums = append(reply.IDs, d.id), append(reply.Sums, d.sum)
 		}
 		return reply, nil
 	})
 }
 
 func (c *connection) Digest(ctx context.Context, req *leaf.DigestRequest) (*leaf.DigestReply, error) {
-	return reading(ctx, c, "Digest", req.Index, req.View, func(docs map[string]string) (*leaf.DigestReply, error) {
+	return reading(ctx, c, "Digest", req.Index, req.View, func(w *window) (*leaf.DigestReply, error) {
 		n := 1 << req.Depth
 		c.m.deepest = max(c.m.deepest, req.Depth)
 		reply := &leaf.DigestReply{Docs: make([]uint32, n), Sums: make([]leaf.Sum, n)}
-		for id, source := range docs {
-			sum := sumOf(source)
-			at := placement.Hash(id) >> (32 - req.Depth)
-			d := xxh3.Hash128(append([]byte(id+"\x00"), sum[:]...))
+		for _, d := range w.docs {
+			if !w.owns(d) {
+				continue
+			}
+			at := d.hash >> (32 - req.Depth)
+			sum := xxh3.Hash128(append([]byte(d.id+"\x00"), d.sum[:]...))
 			s := &reply.Sums[at]
-			lo, carry := bits.Add64(binary.BigEndian.Uint64(s[8:]), d.Lo, 0)
-			hi, _ := bits.Add64(binary.BigEndian.Uint64(s[:8]), d.Hi, carry)
+			lo, carry := bits.Add64(binary.BigEndian.Uint64(s[8:]), sum.Lo, 0)
+			hi, _ := bits.Add64(binary.BigEndian.Uint64(s[:8]), sum.Hi, carry)
 			binary.BigEndian.PutUint64(s[:8], hi)
 			binary.BigEndian.PutUint64(s[8:], lo)
 			reply.Docs[at]++
@@ -481,11 +551,11 @@ func (c *connection) Digest(ctx context.Context, req *leaf.DigestRequest) (*leaf
 
 func (c *connection) Export(ctx context.Context, req *leaf.ExportRequest, each func(doc leaf.ExportedDoc) error) (*leaf.ExportReply, error) {
 	var list []leaf.ExportedDoc
-	reply, err := reading(ctx, c, "Export", req.Index, req.View, func(docs map[string]string) (*leaf.ExportReply, error) {
+	reply, err := reading(ctx, c, "Export", req.Index, req.View, func(w *window) (*leaf.ExportReply, error) {
 		reply := &leaf.ExportReply{}
 		for _, id := range req.IDs {
-			if source, ok := docs[id]; ok {
-				list = append(list, leaf.ExportedDoc{ID: id, Source: []byte(source)})
+			if d := w.get(id); d != nil {
+				list = append(list, leaf.ExportedDoc{ID: id, Source: []byte(d.source)})
 			} else {
 				reply.Missing = append(reply.Missing, id)
 			}
@@ -516,14 +586,14 @@ func (c *connection) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.Syn
 		reply := &leaf.SyncReply{Applied: make([]bool, n), Sums: make([]leaf.Sum, n)}
 		for i, it := range req.Items {
 			var have leaf.Sum
-			if source, ok := h.docs[it.ID]; ok {
-				have = sumOf(source)
+			if d := h.docs[it.ID]; d != nil {
+				have = d.sum
 			}
 			reply.Sums[i] = have
 			switch {
 			case have != it.Expect, req.Fence != 0 && h.fences[it.ID] > req.Fence:
 			case it.Body == nil:
-				delete(h.docs, it.ID)
+				h.drop(it.ID)
 				reply.Applied[i], reply.Sums[i] = true, leaf.Sum{}
 			default:
 				key, source, prob := h.typed(it.Body)
@@ -537,8 +607,8 @@ func (c *connection) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.Syn
 					reply.Problems[i] = prob
 					continue
 				}
-				h.docs[key] = source
-				reply.Applied[i], reply.Sums[i] = true, sumOf(source)
+				h.set(key, source)
+				reply.Applied[i], reply.Sums[i] = true, h.docs[key].sum
 			}
 		}
 		return reply, nil

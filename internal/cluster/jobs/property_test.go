@@ -224,7 +224,7 @@ func (tr *trial) read(done <-chan struct{}, lags bool) {
 		}
 		a := tr.actor()
 		tr.mu.Lock()
-		before := map[string]fact{}
+		before := make(map[string]fact, len(tr.known))
 		for id, f := range tr.known {
 			if f.sure && f.idle {
 				before[id] = *f
@@ -271,7 +271,7 @@ func (tr *trial) read(done <-chan struct{}, lags bool) {
 // look reads all groups by one state, and tells which have answered. Each answer has to be right for itself: who asks for one document asks one
 // group.
 func (tr *trial) look(ctx context.Context, st *members.State) (seen map[string][]leaf.Sum, answered map[int]bool, whole bool) {
-	seen, answered, whole = map[string][]leaf.Sum{}, map[int]bool{}, true
+	seen, answered, whole = make(map[string][]leaf.Sum, 300), map[int]bool{}, true
 	for _, g := range st.Groups {
 		v, visible := st.View(g.Ordinal)
 		if !visible {
