@@ -35,7 +35,9 @@ func build(flags ...string) (string, error) {
 	}
 	builtIn = append(builtIn, dir)
 	bin := filepath.Join(dir, "weft")
-	args := append(append([]string{"build"}, flags...), "-o", bin, "github.com/weft-search/weft/cmd/weft")
+	// The go command keeps in its cache what it links for go run, and not what it links for go build: so packages share one linking. It runs
+	// cp instead of the program, with the program as its first argument.
+	args := append(append([]string{"run"}, flags...), "-exec", "cp", "github.com/weft-search/weft/cmd/weft", bin)
 	out, err := exec.Command("go", args...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build weft: %w\n%s", err, out)
