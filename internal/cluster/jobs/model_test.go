@@ -621,6 +621,7 @@ type fleet struct {
 	store store.Store
 	now   func() *shardmap.Map // nil: the map is in the store
 	tune  *tuning              // of coordinators; nil: the default
+	every time.Duration        // how often coordinators look at the map; 0: each second
 
 	mu     sync.Mutex
 	models map[string]*model
@@ -783,7 +784,7 @@ func (f *fleet) coordinator(o Options) *coordinator {
 	s := &mortalStore{Store: f.store, dead: c.isDead}
 	cl, err := members.Open(members.Options{
 		Dial:   func(addr string) (leaf.Member, error) { return &connection{m: f.at(addr), dead: c.isDead}, nil },
-		Source: shardmap.NewStoreSource(s), Every: time.Second, Log: obs.Discard(),
+		Source: shardmap.NewStoreSource(s), Every: cmp.Or(f.every, time.Second), Log: obs.Discard(),
 	})
 	if err != nil {
 		f.t.Fatal(err)

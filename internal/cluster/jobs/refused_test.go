@@ -499,6 +499,7 @@ func TestRefusalsLoseNothing(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(seed), 31))
 			size := 2 + rng.IntN(2)
 			f, byID := pair(t, size, 30)
+			f.every = 5 * time.Second // the map stays as it is, for hours
 			disk := memfs.New(nil)
 			one := f.keeperOn(disk, Options{RepairEvery: time.Minute})
 			two := f.keeper(Options{RepairEvery: 90 * time.Second})
