@@ -1,13 +1,13 @@
 package bound
 
 import (
-	"bytes"
 	"fmt"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/wire/jsonscan"
 )
 
 // Selector says which members of a source are given back. The zero value gives back all of them.
@@ -113,29 +113,24 @@ func (s Selector) Apply(src []byte) ([]byte, error) {
 }
 
 // object appends the picked members of the object v.
-func (s Selector) object(dst []byte, v jsontext.Value, path string) ([]byte, error) {
-	d := jsontext.NewDecoder(bytes.NewReader(v))
-	if _, err := d.ReadToken(); err != nil {
-		return nil, err
-	}
+func (s Selector) object(dst, v []byte, path string) ([]byte, error) {
+	p := jsonscan.Members(v)
 	dst = append(dst, '{')
 	first := true
-	for d.PeekKind() != '}' {
-		tok, err := d.ReadToken()
+	for p.Next() {
+		name, err := nameOf(&p)
 		if err != nil {
 			return nil, err
 		}
-		name := tok.String()
-		member := name
-		if path != "" {
-			member = path + "." + name
-		}
-		value, err := d.ReadValue()
-		if err != nil {
-			return nil, err
+		var named, above bool
+		if path == "" { // nothing is made of the name
+			named, above = s.names[string(name)], s.above[string(name)]
+		} else {
+			member := path + "." + string(name)
+			named, above = s.names[member], s.above[member]
 		}
 		// A name may hold dots itself: {"a.b": 1} is the field a.b as well as {"a": {"b": 1}} is.
-		named, above := s.names[member], s.above[member] && (value.Kind() == '{' || value.Kind() == '[')
+		above = above && (p.Value[0] == '{' || p.Value[0] == '[')
 		whole := named && s.mode == pickNamed || !named && !above && s.mode == pickAllOther
 		if !whole && (!above || named) {
 			continue
@@ -144,47 +139,66 @@ func (s Selector) object(dst []byte, v jsontext.Value, path string) ([]byte, err
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = api.AppendString(dst, name)
+		if p.Plain {
+			dst = append(dst, p.Name...)
+		} else {
+			dst = api.AppendString(dst, string(name))
+		}
 		dst = append(dst, ':')
 		if whole {
-			dst = append(dst, value...)
-		} else if dst, err = s.nested(dst, value, member); err != nil {
+			dst = append(dst, p.Value...)
+			continue
+		}
+		member := string(name)
+		if path != "" {
+			member = path + "." + member
+		}
+		if dst, err = s.nested(dst, p.Value, member); err != nil {
 			return nil, err
 		}
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
 	}
 	return append(dst, '}'), nil
 }
 
+// nameOf is the name of a member.
+func nameOf(p *jsonscan.Parts) ([]byte, error) {
+	if p.Plain {
+		return p.Name[1 : len(p.Name)-1], nil
+	}
+	return jsontext.AppendUnquote(nil, p.Name)
+}
+
 // nested appends what is picked of an object, or of each object of an array.
-func (s Selector) nested(dst []byte, v jsontext.Value, path string) ([]byte, error) {
-	if v.Kind() == '{' {
+func (s Selector) nested(dst, v []byte, path string) ([]byte, error) {
+	if v[0] == '{' {
 		return s.object(dst, v, path)
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(v))
-	if _, err := d.ReadToken(); err != nil {
-		return nil, err
-	}
+	p := jsonscan.Elements(v)
 	dst = append(dst, '[')
 	first := true
-	for d.PeekKind() != ']' {
-		value, err := d.ReadValue()
-		if err != nil {
-			return nil, err
-		}
-		if value.Kind() != '{' && s.mode == pickNamed {
+	for p.Next() {
+		object := p.Value[0] == '{'
+		if !object && s.mode == pickNamed {
 			continue // a bare value belongs to the field of the path, which was not named
 		}
 		if !first {
 			dst = append(dst, ',')
 		}
 		first = false
-		if value.Kind() != '{' {
-			dst = append(dst, value...)
+		if !object {
+			dst = append(dst, p.Value...)
 			continue
 		}
-		if dst, err = s.object(dst, value, path); err != nil {
+		var err error
+		if dst, err = s.object(dst, p.Value, path); err != nil {
 			return nil, err
 		}
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
 	}
 	return append(dst, ']'), nil
 }

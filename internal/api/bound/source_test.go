@@ -1,6 +1,9 @@
 package bound
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestSelector(t *testing.T) {
 	const doc = `{"id":"1","a":{"b":1,"c":{"d":2,"e":3}},"a.f":4,"list":[{"x":1,"y":2},{"y":3},5],"é":"ü\u0000"}`
@@ -36,4 +39,17 @@ func newSelectorFor(mode pickMode, names []string) Selector {
 		return Selector{}
 	}
 	return newSelector(mode, names)
+}
+
+func BenchmarkSelector(b *testing.B) {
+	src := []byte(`{"id":"net/http.Client.Do","package":"net/http","kind":"method","name":"Do","signature":"func (c *Client) Do(req *Request) (*Response, error)","doc":"` +
+		strings.Repeat("Do sends an HTTP request and returns an HTTP response, following policy.\\n", 6) + `","line":217,"v":[` + strings.Repeat("0.12345,", 63) + `0.5]}`)
+	s := newSelector(pickAllOther, []string{"v"})
+	b.SetBytes(int64(len(src)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Apply(src); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/shard/exec"
+	"github.com/weft-search/weft/internal/wire/jsonscan"
 )
 
 // A member may answer what cannot be: one with a fault in its memory or program, or whatever listens at its address. What can be seen of
@@ -99,7 +98,7 @@ func checkShown(docs []leaf.Shown, n int) error {
 	for i := range docs {
 		for _, part := range [][]byte{docs[i].Source, docs[i].Highlight, docs[i].Lexical, docs[i].Vector} {
 			// Members that stand twice are the business of the reader.
-			if v := jsontext.Value(part); len(v) > 0 && (v[0] != '{' || !v.IsValid(jsontext.AllowDuplicateNames(true))) {
+			if len(part) > 0 && (part[0] != '{' || !jsonscan.Valid(part)) {
 				return fmt.Errorf("what it shows of document %d is no JSON object", i)
 			}
 		}

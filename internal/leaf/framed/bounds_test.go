@@ -16,6 +16,7 @@ import (
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/wire/frame"
+	"github.com/weft-search/weft/internal/wire/jsonscan"
 )
 
 // repeat joins as many pieces as fit into size bytes with commas. %d in the piece is its number.
@@ -390,7 +391,7 @@ func checkScan(t interface{ Errorf(string, ...any) }, b []byte) {
 			members = max(members, int(n+1)/2)
 		}
 	}
-	if is != (shape{depth, members}) {
+	if is != (jsonscan.Shape{Depth: depth, Members: members}) {
 		t.Errorf("%.80q: %+v, it is %d deep with %d members", b, is, depth, members)
 	}
 }

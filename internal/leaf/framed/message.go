@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/query"
+	"github.com/weft-search/weft/internal/wire/jsonscan"
 )
 
 // Members that every request may have, and some that several operations share.
@@ -41,7 +42,7 @@ type message struct {
 type member struct {
 	name  string // of a long one only the beginning
 	raw   jsontext.Value
-	shape shape
+	shape jsonscan.Shape
 }
 
 // parseMessage takes a request apart. broken says that the frame cannot be trusted: it is not UTF-8 or not JSON.
@@ -161,9 +162,9 @@ func (m *message) fits(name string, most int) {
 		case v.name != name || m.prob != nil:
 		case len(v.raw) > most:
 			m.failed(invalid(name, fmt.Sprintf("it has %d bytes, %d are allowed", len(v.raw), most)).Within(int64(most)))
-		case v.shape.members > maxMembers:
+		case v.shape.Members > maxMembers:
 			m.failed(invalid(name, fmt.Sprintf("an object in it has more than %d members", maxMembers)).Within(maxMembers))
-		case v.shape.members > 1:
+		case v.shape.Members > 1:
 			d := jsontext.NewDecoder(bytes.NewBuffer(v.raw))
 			_, err := d.ReadValue()
 			if syn, ok := errors.AsType[*jsontext.SyntacticError](err); ok && errors.Is(err, jsontext.ErrDuplicateName) {

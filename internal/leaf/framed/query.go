@@ -64,7 +64,7 @@ func (m *message) filters(op query.Op) []query.Node {
 			m.failed(prob)
 			list = append(list, n)
 		case '{':
-			if work += len(raw) * is.depth; work > filterWork {
+			if work += len(raw) * is.Depth; work > filterWork {
 				m.failed(api.NewProblem(api.QueryLimit, fmt.Sprintf("filters: they are too long for how deep they are nested: bytes times levels are more than %d", filterWork)).On(filtersMember).Within(filterWork))
 				return
 			}

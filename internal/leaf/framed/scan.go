@@ -1,25 +1,23 @@
 package framed
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/bits"
 	"strconv"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/weft-search/weft/internal/api"
+	"github.com/weft-search/weft/internal/wire/jsonscan"
 )
 
 // errMalformed is wrapped by the errors of replies that cannot be read.
 var errMalformed = errors.New("malformed reply")
 
-// maxDepth is how deep values may nest, which is what package jsontext allows too: what the scanner passes over and what the parsers
-// of members read is the same.
-const maxDepth = 10_000
+// maxDepth is how deep values may nest: what the scanner passes over and what the parsers of members read is the same.
+const maxDepth = jsonscan.MaxDepth
 
 // maxMembers is how many members an object of the protocol may have, those that are not known included.
 const maxMembers = 64
@@ -98,108 +96,13 @@ func (s *scanner) next(first *bool, closing byte) bool {
 
 // token reads a string with its quotes, and checks what is escaped in it. plain says that nothing is.
 func (s *scanner) token() (raw []byte, plain bool) {
-	if s.peek() != '"' {
-		s.fail("expected a string")
+	from := jsonscan.Space(s.b, s.i)
+	end, plain, reason := jsonscan.String(s.b, from)
+	if s.i = end; reason != "" {
+		s.fail(reason)
 		return nil, false
 	}
-	from := s.i
-	plain = true
-	for i := from + 1; ; {
-		i += unescaped(s.b[i:])
-		if i == len(s.b) {
-			s.fail("a string does not end")
-			return nil, false
-		}
-		switch s.b[i] {
-		case '"':
-			s.i = i + 1
-			return s.b[from:s.i], plain
-		case '\\':
-			plain = false
-			n := escapeLen(s.b[i:])
-			if n == 0 {
-				s.fail("a string has an escape that is none")
-				return nil, false
-			}
-			i += n
-		default:
-			s.fail("a control character stands in a string")
-			return nil, false
-		}
-	}
-}
-
-const (
-	ones  = 0x0101010101010101
-	highs = 0x8080808080808080
-)
-
-// unescaped returns how many bytes at the start of b stand for themselves in a string: up to a quote, a backslash, a control character
-// or the end.
-func unescaped(b []byte) int {
-	i := 0
-	for ; i+8 <= len(b); i += 8 {
-		w := binary.LittleEndian.Uint64(b[i:])
-		// The high bit of each byte that is below 0x20, a quote or a backslash. A borrow can set wrong bits only above the first right one,
-		// and the lowest is taken; bytes beyond ASCII stand for themselves.
-		quote, slash := w^ones*'"', w^ones*'\\'
-		if m := ((w-ones*0x20)&^w | (quote-ones)&^quote | (slash-ones)&^slash) & highs; m != 0 {
-			return i + bits.TrailingZeros64(m)/8
-		}
-	}
-	for ; i < len(b); i++ {
-		if c := b[i]; c < 0x20 || c == '"' || c == '\\' {
-			break
-		}
-	}
-	return i
-}
-
-// escapeLen is the length of the escape at the start of b, that of both halves of a surrogate pair; 0 if it is none. Half a pair is
-// none.
-func escapeLen(b []byte) int {
-	if len(b) < 2 {
-		return 0
-	}
-	switch b[1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return 2
-	case 'u':
-		r, ok := hex4(b[2:])
-		switch {
-		case !ok:
-			return 0
-		case !utf16.IsSurrogate(r):
-			return 6
-		}
-		if len(b) >= 8 && b[6] == '\\' && b[7] == 'u' {
-			if low, ok := hex4(b[8:]); ok && utf16.DecodeRune(r, low) != utf8.RuneError {
-				return 12
-			}
-		}
-	}
-	return 0
-}
-
-// hex4 reads four hexadecimal digits.
-func hex4(b []byte) (r rune, ok bool) {
-	if len(b) < 4 {
-		return 0, false
-	}
-	for _, c := range b[:4] {
-		switch {
-		case c >= '0' && c <= '9':
-			c -= '0'
-		case c >= 'a' && c <= 'f':
-			c -= 'a' - 10
-		case c >= 'A' && c <= 'F':
-			c -= 'A' - 10
-		default:
-			return 0, false
-		}
-		r = r<<4 | rune(c)
-	}
-	return r, true
+	return s.b[from:end], plain
 }
 
 // str reads a string.
@@ -275,58 +178,13 @@ func (s *scanner) twice(name []byte) {
 // number reads a number and returns its text.
 func (s *scanner) number() []byte {
 	s.peek()
-	n := numberLen(s.b[s.i:])
+	n := jsonscan.NumberLen(s.b[s.i:])
 	if n == 0 {
 		s.fail("expected a number")
 		return nil
 	}
 	s.i += n
 	return s.b[s.i-n : s.i]
-}
-
-// numberLen is the length of the number at the start of b; 0 if there is none.
-func numberLen(b []byte) int {
-	i := 0
-	if i < len(b) && b[i] == '-' {
-		i++
-	}
-	from := i
-	if i < len(b) && b[i] == '0' {
-		i++
-	} else {
-		i += digits(b[i:])
-	}
-	if i == from {
-		return 0
-	}
-	if i < len(b) && b[i] == '.' {
-		n := digits(b[i+1:])
-		if n == 0 {
-			return 0
-		}
-		i += 1 + n
-	}
-	if i < len(b) && b[i]|0x20 == 'e' {
-		i++
-		if i < len(b) && (b[i] == '+' || b[i] == '-') {
-			i++
-		}
-		n := digits(b[i:])
-		if n == 0 {
-			return 0
-		}
-		i += n
-	}
-	return i
-}
-
-// digits is how many digits stand at the start of b.
-func digits(b []byte) int {
-	i := 0
-	for i < len(b) && b[i]-'0' <= 9 {
-		i++
-	}
-	return i
 }
 
 // u64 reads a whole number from 0.
@@ -445,110 +303,17 @@ func (s *scanner) value() []byte {
 	return raw
 }
 
-// shape is what can be told of a value that was passed over.
-type shape struct {
-	depth   int // arrays and objects within each other; 0 of a scalar
-	members int // of the object in it that has the most
-}
-
 // shaped reads any value and returns its text and its shape. It makes nothing, whatever is in the value: names that come twice in an
 // object are for those to find who read it.
-func (s *scanner) shaped() (raw []byte, is shape) {
-	c := s.peek()
+func (s *scanner) shaped() (raw []byte, is jsonscan.Shape) {
+	s.peek()
 	from := s.i
-	if c == '{' || c == '[' {
-		is = s.nested()
-	} else {
-		s.scalar(c)
+	end, is, reason := jsonscan.Value(s.b, from, maxDepth-s.deep)
+	if s.i = end; reason != "" {
+		s.fail(reason)
+		return nil, jsonscan.Shape{}
 	}
-	if s.err != nil {
-		return nil, shape{}
-	}
-	return s.b[from:s.i:s.i], is
-}
-
-// scalar reads a value that begins with c and is none that nests.
-func (s *scanner) scalar(c byte) {
-	switch c {
-	case '"':
-		s.token()
-	case 't':
-		s.literal("true")
-	case 'f':
-		s.literal("false")
-	case 'n':
-		s.literal("null")
-	default:
-		s.number()
-	}
-}
-
-// nested reads an array or an object.
-func (s *scanner) nested() (is shape) {
-	// What is open: the members of an object so far, -1 for an array. The first ones need no memory.
-	var room [32]int32
-	open := room[:0]
-	for {
-		// Before a value.
-		switch c := s.peek(); c {
-		case '{', '[':
-			if s.deep+len(open) >= maxDepth {
-				s.fail("it is nested too deep")
-				return shape{}
-			}
-			s.i++
-			count, closing := int32(-1), byte(']')
-			if c == '{' {
-				count, closing = 0, '}'
-			}
-			open = append(open, count)
-			is.depth = max(is.depth, len(open))
-			if s.peek() != closing {
-				if c == '{' {
-					s.memberName(open, &is)
-				}
-				continue
-			}
-		default:
-			s.scalar(c)
-		}
-		// Behind a value, or at the end of an empty one.
-		for {
-			if s.err != nil {
-				return shape{}
-			}
-			last := len(open) - 1
-			closing := byte(']')
-			if open[last] >= 0 {
-				closing = '}'
-			}
-			c := s.peek()
-			if c == ',' {
-				s.i++
-				if closing == '}' {
-					s.memberName(open, &is)
-				}
-				break
-			}
-			if c != closing {
-				s.fail("expected a comma or " + strconv.QuoteRune(rune(closing)))
-				return shape{}
-			}
-			s.i++
-			if open = open[:last]; last == 0 {
-				return is
-			}
-		}
-	}
-}
-
-// memberName reads the name of a member of the object that was opened last, and counts it.
-func (s *scanner) memberName(open []int32, is *shape) {
-	s.token()
-	s.expect(':')
-	last := &open[len(open)-1]
-	*last++
-	is.members = max(is.members, int(*last))
+	return s.b[from:end:end], is
 }
 
 // end checks that nothing follows.
