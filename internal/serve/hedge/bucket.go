@@ -1,12 +1,18 @@
 package hedge
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
-// bucket is a budget in tokens: what n deposits and the first fill put in is all that can be taken. Safe for concurrent use.
+// bucket is a budget in tokens: what n deposits, the first fill and the time put in is all that can be taken. Safe for concurrent use.
 type bucket struct {
 	tokens atomic.Int64 // in millionths
 	each   int64        // of a deposit
 	full   int64
+
+	rate    float64      // tokens that a second puts in
+	dripped atomic.Int64 // up to when it did, on the clock of drip
 }
 
 // token is what one take costs.
@@ -28,6 +34,24 @@ func (b *bucket) deposit() {
 	for {
 		t := b.tokens.Load()
 		if t >= b.full || b.tokens.CompareAndSwap(t, min(t+b.each, b.full)) {
+			return
+		}
+	}
+}
+
+// drip puts in what the time since the last call did, until now, which counts from any beginning.
+func (b *bucket) drip(now time.Duration) {
+	if b.rate <= 0 || b.full == 0 {
+		return
+	}
+	last := b.dripped.Load()
+	if int64(now) <= last || !b.dripped.CompareAndSwap(last, int64(now)) {
+		return // another one does it
+	}
+	more := min(int64(b.rate*token*(now-time.Duration(last)).Seconds()), b.full)
+	for {
+		t := b.tokens.Load()
+		if t >= b.full || b.tokens.CompareAndSwap(t, min(t+more, b.full)) {
 			return
 		}
 	}

@@ -472,6 +472,7 @@ func (r *run[R]) fired() (s sent, ok bool) {
 		return s, false
 	}
 	if r.calls != nil {
+		r.calls.policy.hedges.drip(now.Sub(r.calls.policy.base))
 		// What the budget allows may have changed since the timer was set, and the class may have lost its delay.
 		left := time.Duration(math.MaxInt64)
 		if delay := r.calls.current(); delay > 0 {

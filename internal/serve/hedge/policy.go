@@ -25,6 +25,10 @@ type PolicyOptions struct {
 	// calls of a fan-out put their share in at once, and what the budget cannot hold is lost: give a root over many shards
 	// several times Share·shards, such as half as many as there are shards.
 	Burst int
+	// PerSecond is how many hedges, and how many retries, each second allows besides, as long as the budget is not full: where calls are few
+	// their shares do not fill a budget that ran empty, and a call would wait for a replica that hangs for as long as its caller does.
+	// Default 0: none.
+	PerSecond float64
 	// RetryShare and RetryBurst bound retries after failures in the same way. Defaults: 0.2 and 32. A negative share: none, and no
 	// burst either.
 	RetryShare float64
@@ -96,6 +100,7 @@ type Policy struct {
 	o       PolicyOptions
 	hedges  bucket
 	retries bucket
+	base    time.Time
 
 	mu      sync.Mutex
 	classes map[string]*Calls
@@ -107,9 +112,10 @@ type Policy struct {
 // NewPolicy returns a policy with full budgets.
 func NewPolicy(o PolicyOptions) *Policy {
 	o.ensureDefaults()
-	p := &Policy{o: o, classes: map[string]*Calls{}}
+	p := &Policy{o: o, base: time.Now(), classes: map[string]*Calls{}}
 	p.hedges.init(o.Share, o.Burst)
 	p.retries.init(o.RetryShare, o.RetryBurst)
+	p.hedges.rate, p.retries.rate = o.PerSecond, o.PerSecond
 	return p
 }
 
@@ -124,6 +130,9 @@ func (p *Policy) hedge() bool {
 
 // retry takes the place of a retry from its budget.
 func (p *Policy) retry() bool {
+	if p.retries.rate > 0 {
+		p.retries.drip(time.Since(p.base))
+	}
 	if !p.retries.take() {
 		return false
 	}

@@ -668,3 +668,57 @@ func TestErrorsHaveOutcomes(t *testing.T) {
 		t.Error("to be overtaken is to lose, and no more")
 	}
 }
+
+// Where calls are few a call does not wait for a replica that hangs until others have filled the budget; and a second allows no more than it is said to.
+func TestAnEmptyBudgetFillsByTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPolicy(PolicyOptions{InitialDelay: 10 * ms, PerSecond: 2, Burst: 4})
+		c := p.Calls(Class{Name: "search", Safe: true})
+		for p.hedge() {
+		}
+		hung := plan{work: time.Hour}
+		began := time.Now()
+		if got, err := Do(t.Context(), c, 2, DoOptions{}, newFleet(hung, plan{}).call); got != 1 || err != nil {
+			t.Errorf("replica %d, %v", got, err)
+		}
+		if took := time.Since(began); took < 400*ms || took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+		// What is not taken does not add up beyond Burst.
+		time.Sleep(time.Hour)
+		p.hedges.drip(time.Since(p.base))
+		n := 0
+		for p.hedge() {
+			n++
+		}
+		if n != 4 {
+			t.Errorf("%d hedges after an hour", n)
+		}
+		began = time.Now()
+		for i := range 20 {
+			if _, err := Do(t.Context(), c, 2, DoOptions{}, newFleet(hung, plan{}).call); err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+		// 20 hedges need 20 tokens, of which 20 calls put in one.
+		if took := time.Since(began); took < 9*time.Second || took > 15*time.Second {
+			t.Errorf("twenty took %v", took)
+		}
+		// Retries likewise.
+		for p.retry() {
+		}
+		time.Sleep(600 * ms)
+		if !p.retry() || p.retry() {
+			t.Error("0.6 s allow one retry")
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPolicy(PolicyOptions{InitialDelay: 10 * ms})
+		for p.hedge() {
+		}
+		time.Sleep(time.Hour)
+		if p.hedges.drip(time.Since(p.base)); p.hedge() {
+			t.Error("by default time allows nothing")
+		}
+	})
+}
