@@ -5,6 +5,7 @@ package members
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/topology/placement"
@@ -15,6 +16,8 @@ import (
 type Member struct {
 	Addr string // as the map has it; unique
 	Leaf leaf.Member
+	// Silent says that the member answered no ping when readers last pinged it, and nothing since. They keep it.
+	Silent atomic.Bool
 }
 
 // Group is one shard: members that hold the same documents, in order of preference. The first is the primary.

@@ -263,7 +263,7 @@ func elsewhere[Q, R any](r *Reader, c *running, o *op[Q, R], g *gathered[R], rd 
 		gctx, stop := context.WithCancel(ctx)
 		defer stop()
 		for _, m := range grp.Members {
-			others = append(others, other{i, memberLeaf{m, r.o.Vouch}, gctx, stop})
+			others = append(others, other{i, memberLeaf{m, r.o.Vouch, r.o.Hung}, gctx, stop})
 		}
 	}
 	if len(others) == 0 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/cluster/members"
@@ -43,7 +44,7 @@ func (r *Reader) ensurePolicy(st *members.State) {
 				most = max(most, len(g.Members))
 			}
 			// All calls of a fan-out put their share in at once; what the budget cannot hold is lost.
-			r.policy = hedge.NewPolicy(hedge.PolicyOptions{Burst: max(16, len(st.Groups)/2), MaxAttempts: most})
+			r.policy = hedge.NewPolicy(hedge.PolicyOptions{Burst: max(16, len(st.Groups)/2), MaxAttempts: most, InitialDelay: firstDelay, PerSecond: hedgesPerSecond})
 		}
 		for i, name := range classNames {
 			c := hedge.Class{Name: name, Safe: true, Retryable: leaf.RetryRead}
@@ -55,6 +56,14 @@ func (r *Reader) ensurePolicy(st *members.State) {
 		}
 	})
 }
+
+// firstDelay is after how long a call goes to a second member while it is not known how long calls take: until 64 of its class were answered
+// within a minute. It is longer than most take, and what it costs where it is not is within the budget of hedges; without it a call would
+// wait for a member that hangs for as long as its caller does.
+const firstDelay = 100 * time.Millisecond
+
+// hedgesPerSecond is how many hedges the budget gets by time, where calls are few.
+const hedgesPerSecond = 1
 
 // retryStream tells whether a stream may go on at another member. One that lacks the index may have missed that it was made.
 func retryStream(err error) bool { return leaf.RetryRead(err) || hasCode(err, api.IndexNotFound) }
@@ -174,7 +183,7 @@ func (r *Reader) setsOf(ordinal int, g *members.Group) (*sets, error) {
 	}
 	replicas := make([]replica.Replica[task, reply], len(g.Members))
 	for i, m := range g.Members {
-		replicas[i] = replica.Replica[task, reply]{Name: m.Addr, Leaf: memberLeaf{m, r.o.Vouch}}
+		replicas[i] = replica.Replica[task, reply]{Name: m.Addr, Leaf: memberLeaf{m, r.o.Vouch, r.o.Hung}}
 	}
 	if s != nil {
 		if err := s.calls.Update(replicas); err != nil {
@@ -206,6 +215,7 @@ func (r *Reader) setsOf(ordinal int, g *members.Group) (*sets, error) {
 type memberLeaf struct {
 	m     *members.Member
 	vouch func(ctx context.Context, m *members.Member, index string, instance uint64) error // nil: everything is taken
+	hung  time.Duration                                                                     // Options.Hung
 }
 
 // Call implements serve.Leaf.
@@ -216,7 +226,7 @@ func (l memberLeaf) Call(ctx context.Context, t task) (reply, error) {
 			return reply{}, err
 		}
 	}
-	v, err := t.run(ctx, l.m.Leaf)
+	v, err := l.run(ctx, t)
 	if stalled, ok := errors.AsType[*StalledError](err); ok {
 		err = &leaf.TransportError{Address: l.m.Addr, Call: classNames[t.class()], Cause: stalled}
 	}

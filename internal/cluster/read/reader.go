@@ -33,6 +33,9 @@ const DefaultCallTimeout = 30 * time.Second
 // DefaultStreamIdle is the StreamIdle of Options that set none.
 const DefaultStreamIdle = 30 * time.Second
 
+// DefaultHung is the Hung of Options that set none.
+const DefaultHung = 4 * time.Second
+
 // maxStale is how often a call is repeated because its shard map was refused.
 const maxStale = 3
 
@@ -58,6 +61,10 @@ type Options struct {
 	// CallTimeout bounds a call whose caller sets no deadline, but for IDs and Export, which take as long as their caller reads.
 	// Default: DefaultCallTimeout.
 	CallTimeout time.Duration
+	// Hung is how long a call, other than IDs and Export, runs before its member is pinged. One that leaves two pings in a row unanswered,
+	// for half of that each, is taken for one that cannot be reached, however much time the call has: a process that is stopped, or a host
+	// that is gone without a word. Default: DefaultHung.
+	Hung time.Duration
 	// StreamIdle bounds how long a member may give nothing of IDs and Export: then another one of its group goes on where it was. The time
 	// that what came waits for its caller does not count. Where there is no other, the call fails as if the member could not be reached.
 	// Default: DefaultStreamIdle.
@@ -104,6 +111,9 @@ func New(src Source, o Options) (*Reader, error) {
 	}
 	if o.StreamIdle <= 0 {
 		o.StreamIdle = DefaultStreamIdle
+	}
+	if o.Hung <= 0 {
+		o.Hung = DefaultHung
 	}
 	if err := o.Budget.Validate(); err != nil {
 		return nil, fmt.Errorf("read: %w", err)
