@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/api/bound"
@@ -46,8 +47,23 @@ func (x *execution) belowOf(err error) *leaf.Below {
 	if u, ok := errors.AsType[*read.UncoveredError](err); ok {
 		return u.Below
 	}
+	if known := x.phases.search; known != nil {
+		// The time was over before it was said who would be asked: the shards that took part until then.
+		b := &leaf.Below{DocsTotal: known.DocsTotal, Unsized: known.Unsized}
+		for _, one := range known.Shards.Outcomes {
+			b.Shards.Count(api.ShardOutcome{Shard: one.Shard, Address: one.Address, Outcome: outcomeOf(err)})
+		}
+		b.Shards.FailedAddresses = nil
+		for _, one := range known.Shards.Outcomes { // one that had failed before has the addresses of all its members
+			b.Shards.FailedAddresses = append(b.Shards.FailedAddresses, strings.Split(one.Address, "|")...)
+		}
+		return b
+	}
 	b := &leaf.Below{Unsized: true}
 	b.Shards.Count(api.ShardOutcome{Address: x.s.o.Address, Outcome: outcomeOf(err)})
+	if x.s.o.Address == "" {
+		b.Shards.FailedAddresses = nil // there is none to name
+	}
 	return b
 }
 

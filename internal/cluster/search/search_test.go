@@ -524,7 +524,7 @@ func TestShardsThatAreLostWhileAggregating(t *testing.T) {
 		return nil, api.NewProblem(api.GroupUnavailable, "nobody")
 	}
 	reply = must(t, s, `"q":"x","facets":["n"]`)
-	if len(reply.AggFailedAddresses) != 1 || reply.Coverage.Complete || reply.Facets != nil || !slices.Contains(reply.Notes, NoteAggsLost) {
+	if len(reply.AggFailedAddresses) != 3 || reply.Coverage.Complete || reply.Facets != nil || !slices.Contains(reply.Notes, NoteAggsLost) {
 		t.Errorf("%v, %+v, %q", reply.AggFailedAddresses, reply.Coverage, reply.Notes)
 	}
 	if _, prob := ask(t, s, `"facets":["n"],"allow_partial":false`); prob == nil || prob.Code != api.GroupUnavailable {
@@ -623,8 +623,19 @@ func TestDocumentsThatAreGoneWhenTheyAreToBeShown(t *testing.T) {
 	if _, prob := ask(t, s, `"q":"x","offset":1`); prob == nil || prob.Code != api.Timeout {
 		t.Errorf("%+v", prob)
 	}
-	if reply := must(t, s, `"q":"x","offset":1,"allow_partial":true`); reply.Coverage.Complete || lossIn(reply, "fetch") == nil {
-		t.Errorf("%+v", reply.Coverage)
+	reply = must(t, s, `"q":"x","offset":1,"allow_partial":true`)
+	if loss := lossIn(reply, "fetch"); reply.Coverage.Complete || loss == nil || loss.Shards.Failed != 3 || !slices.Equal(loss.Shards.FailedAddresses, []string{"s0", "s1", "s2"}) {
+		t.Errorf("%+v, %+v", reply.Coverage, loss)
+	}
+}
+
+// Where it is not known whom a call would have gone to, no address is named rather than an empty one.
+func TestNoEmptyAddressIsNamed(t *testing.T) {
+	m := newScript(t)
+	m.search = func(*leaf.SearchRequest) (*leaf.SearchReply, error) { return nil, front.ErrTimeout }
+	reply := must(t, m.searcher(Options{}), `"q":"x","allow_partial":true`)
+	if reply.Shards.Failed != 1 || len(reply.Shards.FailedAddresses) != 0 {
+		t.Errorf("%+v", reply.Shards)
 	}
 }
 
