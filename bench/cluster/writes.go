@@ -53,18 +53,50 @@ func (b *bench) singles(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: make the index: %w", s.name, err)
 		}
 	}
-	b.print("\n### Single documents\n\nOne after the other, each acknowledged before the next; a node, and a broker over %d groups of %d members, and of one. Documents a second, median of %d rounds of %d.\n\n",
+	b.print("\n### Single documents\n\nOne after the other, each acknowledged before the next; a node, and a broker over %d groups of %d members, and of one. Documents a second, median of %d rounds of %d.\n",
 		writeShards, writeMembers, writeRounds, b.writes)
-	times := make([][]time.Duration, len(systems))
-	rates := make([][]float64, len(systems))
+	alone, pair, err := b.syncs()
+	if err != nil {
+		return err
+	}
+	for _, again := range []bool{false, true} { // ids that are new, and then the same
+		times, rates, err := b.writeRounds(ctx, c, systems)
+		if err != nil {
+			return err
+		}
+		what := "single writes"
+		if again {
+			what = "single overwrites"
+		}
+		b.print("\n%s:\n\n| | documents/s | rounds | p50 µs | p99 µs | time over the node's | over that with one member |\n|---|--:|---|--:|--:|--:|--:|\n", strings.ToUpper(what[:1])+what[1:])
+		for i, s := range systems {
+			slices.Sort(times[i])
+			f := figuresOf(times[i : i+1])
+			ratio := median(rates[0]) / median(rates[i])
+			one := ""
+			if i > 0 && i < mirrored {
+				b.marks = append(b.marks, mark{what + ", " + s.name + ": time over the node's", 1.5, ratio, ""})
+				one = fmt.Sprintf("%.2f", median(rates[mirrored+i-1])/median(rates[i]))
+			}
+			b.print("| %s | %.0f | %s | %s | %s | %.2f | %s |\n", s.name, median(rates[i]), strings.TrimSpace(spread0(rates[i])), micros(f.p50), micros(f.p99), ratio, one)
+		}
+	}
+	b.print("\nAll members write to one disk here. A file of 1 KiB more and its sync take %s µs by one writer; by two at once each takes %s µs (medians).\n", micros(alone), micros(pair))
+	return nil
+}
+
+// writeRounds writes the first documents of a corpus to each system in turns, and measures all but the first round, which warms up.
+func (b *bench) writeRounds(ctx context.Context, c *corpus, systems []*system) (times [][]time.Duration, rates [][]float64, err error) {
+	times = make([][]time.Duration, len(systems))
+	rates = make([][]float64, len(systems))
 	next := 0
 	for round := range writeRounds + 1 {
 		n := b.writes
 		if round == 0 {
-			n = min(n, 100) // to warm up
+			n = min(n, 100)
 		} else if round == 1 {
 			if err := b.flip(systems); err != nil {
-				return err
+				return nil, nil, err
 			}
 		}
 		for i := range systems {
@@ -78,7 +110,7 @@ func (b *bench) singles(ctx context.Context) (err error) {
 					err = fmt.Errorf("a write is not in at all members: %v", w.FailedAddresses)
 				}
 				if err != nil {
-					return fmt.Errorf("%s: %w", s.name, err)
+					return nil, nil, fmt.Errorf("%s: %w", s.name, err)
 				}
 				if round > 0 {
 					times[at] = append(times[at], time.Since(one))
@@ -90,27 +122,7 @@ func (b *bench) singles(ctx context.Context) (err error) {
 		}
 		next += n
 	}
-	if err := b.flip(systems); err != nil {
-		return err
-	}
-	alone, pair, err := b.syncs()
-	if err != nil {
-		return err
-	}
-	b.print("| | documents/s | rounds | p50 µs | p99 µs | time over the node's |\n|---|--:|---|--:|--:|--:|\n")
-	for i, s := range systems {
-		slices.Sort(times[i])
-		f := figuresOf(times[i : i+1])
-		ratio := median(rates[0]) / median(rates[i])
-		b.print("| %s | %.0f | %s | %s | %s | %.2f |\n", s.name, median(rates[i]), strings.TrimSpace(spread0(rates[i])), micros(f.p50), micros(f.p99), ratio)
-		if i > 0 && i < mirrored {
-			b.marks = append(b.marks, mark{"single writes, " + s.name + ": time over the node's", 1.5, ratio, ""})
-			single := median(rates[mirrored+i-1])
-			b.marks = append(b.marks, mark{"single writes, " + s.name + ": time over that with one member", 1.5, single / median(rates[i]), ""})
-		}
-	}
-	b.print("\nAll members write to one disk here. A file of 1 KiB more and its sync take %s µs by one writer; by two at once each takes %s µs (medians).\n", micros(alone), micros(pair))
-	return nil
+	return times, rates, b.flip(systems)
 }
 
 func median(list []float64) float64 {
