@@ -150,9 +150,15 @@ func account[Q, R any](out *leaf.Below, o *op[Q, R], g *gathered[R], i int, size
 	out.Shards.Failed += tree.Shards.Failed
 	out.Shards.FailedAddresses = append(out.Shards.FailedAddresses, tree.Shards.FailedAddresses...)
 	out.DocsCovered += min(tree.DocsCovered, tree.DocsTotal)
+	size.leaves = max(len(tree.Shards.Outcomes), 1)
+	if tree.Unsized && size.sized && size.docs >= tree.DocsTotal {
+		// The coordinator does not know what it misses, as after a restart; here it is known from before.
+		out.DocsTotal += size.docs
+		return
+	}
 	out.DocsTotal += tree.DocsTotal
 	out.Unsized = out.Unsized || tree.Unsized
-	size.leaves, size.docs, size.sized = max(len(tree.Shards.Outcomes), 1), tree.DocsTotal, !tree.Unsized
+	size.docs, size.sized = tree.DocsTotal, !tree.Unsized
 }
 
 // describe is the Meta of a reply that is ready but for that.

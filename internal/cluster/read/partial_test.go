@@ -95,3 +95,44 @@ func TestTheSizeOfAGroupWithoutTheIndexIsKnown(t *testing.T) {
 		t.Errorf("%+v", got.Below)
 	}
 }
+
+// restarted is a member that is another one after a restart.
+type restarted struct{ leaf.Member }
+
+// A coordinator in the middle that was restarted does not know how much its lost shards have; the one above it remembers.
+func TestWhatACoordinatorForgotIsKnownAbove(t *testing.T) {
+	docs := numbered(90)
+	bottom, top := newCluster(t, nil, 2, 1), newCluster(t, nil, 2, 1)
+	below := &restarted{coordinator{Reader: bottom.reader(Options{})}}
+	top.others["below"] = below
+	top.m.Groups[0].Members[0] = "below"
+	top.use(top.m)
+	for i, d := range docs {
+		switch {
+		case top.src.State().Owner(d.id).Ordinal == 1:
+			top.groups[1][0].docs[d.id] = d
+		default:
+			bottom.groups[i%2][0].docs[d.id] = d
+		}
+	}
+	r := top.reader(Options{})
+	if got, err := search(t.Context(), r); err != nil || got.Below.DocsTotal != 90 || got.Below.DocsCovered != 90 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	bottom.groups[1][0].kill()
+	lost := uint64(len(bottom.groups[1][0].docs))
+	below.Member = coordinator{Reader: bottom.reader(Options{})}
+	for range 2 {
+		got, err := search(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b := got.Below; b.DocsTotal != 90 || b.DocsCovered != 90-lost || b.Unsized || b.Shards.Failed != 1 {
+			t.Errorf("%+v", b)
+		}
+	}
+	// To one that is new as well it is not known, and it says so.
+	if got, err := search(t.Context(), top.reader(Options{})); err != nil || !got.Below.Unsized || got.Below.DocsTotal != 90-lost {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
