@@ -218,6 +218,11 @@ func (c *catalog) open(ctx context.Context, i *index) {
 		}
 		i.eng, i.err = n.openEngine(ctx, cfg)
 	}
+	if i.err != nil && ctx.Err() != nil && errors.Is(i.err, ctx.Err()) {
+		i.eng = nil
+		n.log.Info("index not opened: the node stops, or the index is deleted", "index", i.entry.Name)
+		return
+	}
 	if i.err != nil {
 		i.eng = nil
 		n.log.Error("open index", "index", i.entry.Name, "error", i.err)
