@@ -160,6 +160,7 @@ type Coordinator struct {
 	hints    *hints.Queue // nil: none are kept
 	jobs     *jobs.Runner
 	above    above
+	division division
 	whole    *whole
 	leaf     *clusterLeaf
 	lock     io.Closer // of DataDir; nil without one

@@ -232,10 +232,13 @@ func (l *clusterLeaf) Sync(ctx context.Context, req *leaf.SyncRequest) (*leaf.Sy
 }
 
 func (l *clusterLeaf) Place(ctx context.Context, req *leaf.PlaceRequest) (*leaf.PlaceReply, error) {
-	return through(ctx, l, leafCall{name: "place", unplaced: true}, req, l.w.Place)
+	reply, err := through(ctx, l, leafCall{name: "place", unplaced: true}, req, l.w.Place)
+	l.c.divides()
+	return reply, err
 }
 
 func (l *clusterLeaf) Placed(ctx context.Context) (*leaf.PlaceReply, error) {
+	l.c.divides() // the map here may be another one by now, or not have been known before
 	return through(ctx, l, leafCall{name: "placed", unplaced: true}, &nothing{}, func(ctx context.Context, _ *nothing) (*leaf.PlaceReply, error) {
 		return l.w.Placed(ctx)
 	})

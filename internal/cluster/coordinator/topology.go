@@ -140,6 +140,8 @@ type topologyReply struct {
 	Map    json.RawMessage `json:"map"`
 	Source string          `json:"source"` // "store" or "members"
 	Groups []groupReply    `json:"groups"`
+	// Notes are what an operator should know of the map as a whole, in sentences.
+	Notes []string `json:"notes,omitempty"`
 }
 
 type groupReply struct {
@@ -219,6 +221,9 @@ func (c *Coordinator) showTopology(call *front.Call, s *members.State) *api.Prob
 			g.Members = append(g.Members, m)
 		}
 		out.Groups = append(out.Groups, g)
+	}
+	if why := c.divides(); why != "" {
+		out.Notes = append(out.Notes, why)
 	}
 	return c.document(call, http.StatusOK, out)
 }
