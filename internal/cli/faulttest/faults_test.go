@@ -158,6 +158,36 @@ var kinds = map[string]func(c *cluster) *fault{
 	},
 }
 
+// cannot is why there are no faults of a kind, in a cluster of this shape or on this machine; empty: there are.
+func (c *cluster) cannot(kind string) string {
+	switch kind {
+	case "clock":
+		if !c.shape.clocks {
+			return "weft has to be built with another package time for it: make clock, make faults"
+		}
+	case "packets lost":
+		if err := link.CanDrop(); err != nil {
+			return err.Error()
+		}
+	case "disk full":
+		switch {
+		case !c.shape.fullDisk:
+			return "no member of this cluster has a disk of its own: TestEveryKindOfFault has it"
+		case !slices.ContainsFunc(c.members, func(m *member) bool { return m.disk != nil }):
+			return "this machine lets nobody mount a disk in a namespace, the reason is above"
+		}
+	case "disk lost":
+		if c.shape.repairEvery == 0 {
+			return "nothing in the background fills an empty disk here: TestEveryDiskIsTakenAwayForGood, the tree and random faults have it"
+		}
+	case "broker disk lost":
+		if !slices.ContainsFunc(c.coordinators(), func(b *broker) bool { return b.store && b.dir != "" }) {
+			return "no broker of this cluster has a store and a disk: random faults have it, and every other tree"
+		}
+	}
+	return ""
+}
+
 // loseDisk is the loss of a member's disk: the member is killed, its folder goes, and it comes back with an empty one. What it held the others of its
 // group hold, so it is none of a group of one, nor of one of which another has not been filled again yet. The comparison in the background fills it.
 func (c *cluster) loseDisk() *fault {

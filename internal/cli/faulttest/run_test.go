@@ -61,6 +61,31 @@ func (l *load) report() {
 // draw makes a fault of a kind; nil where there is nothing for it to hit.
 func (c *cluster) draw(kind string) *fault { return kinds[kind](c) }
 
+// mostDraws is how often a kind is drawn that may be drawn: some draws by chance hit who has nothing for it to hit.
+const mostDraws = 200
+
+// sufferEach lets each kind of fault happen once. Those that this cluster cannot have are logged with the reason; the test fails where another
+// is not met.
+func (c *cluster) sufferEach(order []string) {
+	c.t.Helper()
+	for _, kind := range order {
+		if why := c.cannot(kind); why != "" {
+			c.t.Logf("left out: %s; %s", kind, why)
+			continue
+		}
+		f := c.draw(kind)
+		for n := 1; f == nil && n < mostDraws; n++ {
+			f = c.draw(kind)
+		}
+		if f == nil {
+			c.t.Errorf("no fault of the kind %q was met, and nothing says why", kind)
+			continue
+		}
+		c.suffer(300*time.Millisecond, f)
+		c.hold(50 * time.Millisecond)
+	}
+}
+
 // drawSome makes one or two faults that can be had at once.
 func (c *cluster) drawSome() []*fault {
 	order := slices.Sorted(maps.Keys(kinds))
@@ -70,6 +95,9 @@ func (c *cluster) drawSome() []*fault {
 			kind := order[c.rng.IntN(len(order))]
 			if c.shape.clocks && c.rng.IntN(6) == 0 {
 				kind = "clock"
+			}
+			if kind == "broker disk lost" && *forFlag == 0 {
+				continue // a move behind it waits for minutes, see TestEveryKindOfFault
 			}
 			if f := c.draw(kind); f != nil && c.apart(append(fs, f)) {
 				fs = append(fs, f)
@@ -148,14 +176,10 @@ func TestEveryKindOfFault(t *testing.T) {
 	if *forFlag == 0 {
 		// What a broker kept that is gone for good is waited for for up to five minutes. The tree has that, and random faults.
 		order = slices.DeleteFunc(order, func(kind string) bool { return kind == "broker disk lost" })
+		t.Log("left out: broker disk lost; the tree has it, and random faults")
 	}
 	c.rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	for _, kind := range order {
-		if f := c.draw(kind); f != nil {
-			c.suffer(300*time.Millisecond, f)
-			c.hold(50 * time.Millisecond)
-		}
-	}
+	c.sufferEach(order)
 	l.check()
 	l.begin()
 	c.addGroup()
@@ -176,12 +200,7 @@ func TestEveryKindOfFaultInATree(t *testing.T) {
 	l.begin()
 	order := slices.Sorted(maps.Keys(kinds))
 	c.rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	for _, kind := range order {
-		if f := c.draw(kind); f != nil {
-			c.suffer(300*time.Millisecond, f)
-			c.hold(50 * time.Millisecond)
-		}
-	}
+	c.sufferEach(order)
 	l.check()
 	c.doctor()
 	l.report()
