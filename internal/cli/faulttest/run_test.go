@@ -366,7 +366,10 @@ func TestRandomFaults(t *testing.T) {
 			l := c.ready(seed + uint64(n))
 			l.cross(time.Duration(rng.IntN(2000)) * time.Millisecond)
 			grown := false
-			for range 2 + rng.IntN(4) {
+			for n := range 2 + rng.IntN(4) {
+				if n > 0 && time.Now().After(end) {
+					break
+				}
 				l.begin()
 				switch {
 				case s.tree || rng.IntN(2) == 0:
