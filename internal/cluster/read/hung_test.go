@@ -87,7 +87,7 @@ func TestAGroupThatHangsIsAHoleBeforeTheTimeIsOver(t *testing.T) {
 			if m, err = call(ctx, r); err != nil || m.Below.Shards.OK != 3 {
 				t.Errorf("%s: as soon as they are back: %v, %v", name, m, err)
 			}
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 			if m, err = call(ctx, r); err != nil || m.Below.Shards.OK != 3 {
 				t.Errorf("%s: once they are back: %v, %v", name, m, err)
 			}
@@ -103,7 +103,7 @@ func TestAMemberThatAnswersPingsHasItsTime(t *testing.T) {
 		n := 0
 		c.groups[1][0].fail(func(ctx context.Context, call string) error {
 			if call != "Ping" {
-				time.Sleep(25 * time.Second)
+				<-time.After(25 * time.Second)
 				return nil
 			}
 			if n++; n%2 == 0 {
@@ -122,7 +122,7 @@ func TestAMemberThatAnswersPingsHasItsTime(t *testing.T) {
 		// A refusal is an answer.
 		c.groups[1][0].fail(func(_ context.Context, call string) error {
 			if call != "Ping" {
-				time.Sleep(20 * time.Second)
+				<-time.After(20 * time.Second)
 				return nil
 			}
 			return &api.Problem{Code: api.TooManySearches, Detail: "too many calls"}
@@ -132,7 +132,7 @@ func TestAMemberThatAnswersPingsHasItsTime(t *testing.T) {
 		}
 		c.groups[1][0].fail(func(_ context.Context, call string) error {
 			if call != "Ping" {
-				time.Sleep(20 * time.Second)
+				<-time.After(20 * time.Second)
 				return nil
 			}
 			return &leaf.TransportError{Address: "g1m0", Call: call, Cause: errors.New("connection refused")}

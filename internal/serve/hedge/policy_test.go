@@ -685,7 +685,7 @@ func TestAnEmptyBudgetFillsByTime(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		// What is not taken does not add up beyond Burst.
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		p.hedges.drip(time.Since(p.base))
 		n := 0
 		for p.hedge() {
@@ -707,7 +707,7 @@ func TestAnEmptyBudgetFillsByTime(t *testing.T) {
 		// Retries likewise.
 		for p.retry() {
 		}
-		time.Sleep(600 * ms)
+		<-time.After(600 * ms)
 		if !p.retry() || p.retry() {
 			t.Error("0.6 s allow one retry")
 		}
@@ -716,7 +716,7 @@ func TestAnEmptyBudgetFillsByTime(t *testing.T) {
 		p := NewPolicy(PolicyOptions{InitialDelay: 10 * ms})
 		for p.hedge() {
 		}
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		if p.hedges.drip(time.Since(p.base)); p.hedge() {
 			t.Error("by default time allows nothing")
 		}
