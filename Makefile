@@ -2,7 +2,7 @@
 GO ?= go
 TEST_TIMEOUT ?= 20m
 
-.PHONY: help build demo test short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-shards bench-check quality tail crash faults clock hostile summa-client kube check clean
+.PHONY: help build demo test equivalence short race invariants lint fmt gen gen-check fuzz bench bench-aggs bench-vectors bench-kernels bench-cluster bench-cluster-large bench-shards bench-check quality tail crash faults clock hostile summa-client kube check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
@@ -18,6 +18,9 @@ test: ## every test, with the race detector; allocation counts without it
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./...
 	$(GO) test -run Alloc ./internal/... # allocations cannot be counted under the race detector
 	cd bench && $(GO) vet ./... && $(GO) test -short ./...
+
+equivalence: ## thousands of generated questions to clusters and to one node; half a minute
+	$(GO) test -count=1 -run TestAClusterAnswersLikeOneNode ./internal/cli/clustertest
 
 short: ## the quick tests, without the race detector
 	$(GO) test -short ./...
