@@ -60,6 +60,9 @@ func (l *load) claimed(ctx context.Context, st *members.State, ty *typing) error
 		return c.failed
 	case c.placed == "":
 		err = l.begin(ctx, st, ty, now)
+	case c.placed != now && c.again:
+		// Of what is left its members would not know the chunks, and apply them over what was written since.
+		err = loadMoved()
 	case c.placed != now && !c.moved:
 		// Its chunks are not those that it would have if it was sent again, whichever placement there will be then.
 		_, err = l.mark(ctx, st, ty, true, claimMoved)
@@ -69,6 +72,11 @@ func (l *load) claimed(ctx context.Context, st *members.State, ty *typing) error
 		l.claim.failed = err
 	}
 	return err
+}
+
+// loadMoved refuses a load that is sent again, or what is left of it.
+func loadMoved() *api.Problem {
+	return api.NewProblem(api.LoadMoved, "a load with this key was begun when documents were placed otherwise: what of it is in cannot be told")
 }
 
 // begin makes the claim, or finds it made by the same placement.
@@ -87,7 +95,7 @@ func (l *load) begin(ctx context.Context, st *members.State, ty *typing, now str
 			return err
 		}
 		if !here || moved {
-			return api.NewProblem(api.LoadMoved, "a load with this key was begun when documents were placed otherwise: what of it is in cannot be told")
+			return loadMoved()
 		}
 	}
 	// In this order: a claim of which only the first half was made is none. Members that missed an earlier one are given it.

@@ -2,6 +2,7 @@ package write
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strconv"
 	"strings"
@@ -90,6 +91,64 @@ func TestALoadThatIsSentAgainAfterAMoveUndoesNothing(t *testing.T) {
 	}
 	if r, err := keyed(other, "new", body); err != nil || !r.OK || r.Repeated {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A move that begins while a load is being sent again gives what is left of it other parts, which no member knows: they are not applied over
+// what was written since.
+func TestAMoveThatCrossesARepetitionUndoesNothing(t *testing.T) {
+	for after := int64(1); after < 24; after++ {
+		c := placedOver(t, 2, 2, 1, 1)
+		w := c.writer(Options{})
+		w.chunkDocs = 6
+		body := numbered(0, 50)
+		if r, err := keyed(w, "k", body); err != nil || !r.OK {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		for i := range 50 {
+			put(t, w, fmt.Sprintf(`{"id":"d%d","n":%d}`, i, 1000+i))
+		}
+		before := map[string]string{}
+		maps.Copy(before, c.everything())
+		var n atomic.Int64
+		crossed := false
+		for _, m := range c.all() {
+			m.after = func(_ context.Context, call string) {
+				if call == "Bulk" && n.Add(1) == after {
+					next, err := begun(c.State().Map, 3)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					c.setMap(next, c.all()...)
+					crossed = true
+				}
+			}
+		}
+		r, err := keyed(w, "k", body)
+		for _, m := range c.all() {
+			m.after = nil
+		}
+		for key, source := range c.everything() {
+			if source != before[key] {
+				t.Fatalf("move after %d calls: %s has %s, it was %s", after, key, source, before[key])
+			}
+		}
+		if !crossed {
+			if err != nil || !r.Repeated {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if after < 5 {
+				t.Errorf("only %d calls", n.Load())
+			}
+			break
+		}
+		switch {
+		case err != nil:
+			problemOf(t, err, api.LoadMoved)
+		case r.Failed == 0 && !r.Repeated:
+			t.Errorf("move after %d calls: %+v", after, r)
+		}
 	}
 }
 
