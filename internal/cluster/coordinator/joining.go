@@ -8,13 +8,22 @@ import (
 
 	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/cluster/members"
+	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 )
 
-// joining tells what is wrong with members that are to come into the map: those that do not answer. Jobs need every member, and would wait
-// for them. A change that is refused anyway is left to whoever refuses it.
-func (c *Coordinator) joining(ctx context.Context, s *members.State, change mapChange, addrs []string) *api.Problem {
-	if _, err := change(s.Map); err != nil {
+// joining tells what is wrong with members that are to come into the map: those that the map has by another name already and, unless it is
+// forced, those that do not answer. Jobs need every member, and would wait for them. A change that is refused anyway is left to whoever
+// refuses it.
+func (c *Coordinator) joining(call *front.Call, s *members.State, change mapChange, addrs []string, force bool) *api.Problem {
+	if _, err := change(s.Map); err != nil || len(addrs) == 0 {
+		return nil
+	}
+	ctx := call.Context()
+	if err := c.members.Names(ctx, addrs); err != nil {
+		return c.topologyProblem(call, err)
+	}
+	if force {
 		return nil
 	}
 	silent := make([]string, len(addrs))

@@ -22,6 +22,7 @@ type keeper struct {
 	leaf.Member
 	addr string
 	why  string // it does not answer; empty: the connection is refused
+	node string
 
 	mu   sync.Mutex
 	down bool
@@ -38,13 +39,14 @@ func (k *keeper) answer() error {
 func (k *keeper) Ping(context.Context) (*leaf.PingReply, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return &leaf.PingReply{}, k.answer()
+	return &leaf.PingReply{Node: k.node}, k.answer()
 }
 
 func (k *keeper) Placed(context.Context) (*leaf.PlaceReply, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	kept := k.kept
+	kept.Node = k.node
 	return &kept, k.answer()
 }
 
@@ -54,7 +56,7 @@ func (k *keeper) Place(_ context.Context, req *leaf.PlaceRequest) (*leaf.PlaceRe
 	if err := k.answer(); err != nil {
 		return nil, err
 	}
-	k.kept = leaf.PlaceReply{Epoch: req.Epoch, Map: req.Map}
+	k.kept = leaf.PlaceReply{Node: k.node, Epoch: req.Epoch, Map: req.Map}
 	kept := k.kept
 	return &kept, nil
 }
@@ -79,7 +81,7 @@ func keepers(t *testing.T) func(method, target string) (int, string) {
 			if host == "odd:1" {
 				why = "what came is no answer by " + strings.TrimSuffix(addr, host)
 			}
-			return &keeper{addr: addr, down: down, why: why}, nil
+			return &keeper{addr: addr, down: down, why: why, node: strings.TrimPrefix(host, "also-")}, nil
 		},
 	})
 	if err != nil {
@@ -97,6 +99,29 @@ func keepers(t *testing.T) func(method, target string) (int, string) {
 		rec := httptest.NewRecorder()
 		c.Handler().ServeHTTP(rec, httptest.NewRequest(method, target, nil))
 		return rec.Code, rec.Body.String()
+	}
+}
+
+func TestANodeIsNotAddedUnderASecondName(t *testing.T) {
+	call := keepers(t)
+	for _, s := range []struct {
+		params string
+		status int
+		says   string
+	}{
+		{"action=add_group&members=also-a:1", 409, "also-a:1 is a:1 under another name: both are the node a:1"},
+		{"action=add_group&members=grpc://a:1", 409, "grpc://a:1 is a:1 under another name"},
+		{"action=add_group&members=also-a:1&force=true", 409, "under another name"},
+		{"action=add_member&group=0&member=also-a:1", 409, "under another name"},
+		{"action=add_member&group=0&member=also-a:1&force=true", 409, "under another name"},
+		{"action=add_group&members=b:1|also-b:1", 409, "also-b:1 is b:1 under another name"},
+		{"action=add_group&members=b:1", 200, `"address":"b:1"`},
+		{"action=add_member&group=0&member=also-b:1", 409, "also-b:1 is b:1 under another name"},
+		{"action=add_member&group=0&member=c:1", 200, `"address":"c:1"`},
+	} {
+		if status, body := call("POST", "/_topology?"+strings.ReplaceAll(s.params, "|", "%7C")); status != s.status || !strings.Contains(body, s.says) {
+			t.Errorf("%s: %d %s", s.params, status, body)
+		}
 	}
 }
 

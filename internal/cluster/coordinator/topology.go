@@ -252,8 +252,8 @@ func (c *Coordinator) changeTopology(call *front.Call) *api.Problem {
 	if p.Has("force") && added == nil {
 		return api.NewProblem(api.InvalidParameter, "force: "+p.Get("action")+" does not take it").On("force")
 	}
-	if s := c.members.State(); s != nil && !force {
-		if prob := c.joining(call.Context(), s, change, added); prob != nil {
+	if s := c.members.State(); s != nil {
+		if prob := c.joining(call, s, change, added, force); prob != nil {
 			return prob
 		}
 	}

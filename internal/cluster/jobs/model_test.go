@@ -625,6 +625,7 @@ type fleet struct {
 
 	mu     sync.Mutex
 	models map[string]*model
+	names  map[string]string // other names of members
 }
 
 func newFleet(t testing.TB) *fleet {
@@ -640,6 +641,7 @@ func newFleet(t testing.TB) *fleet {
 func (f *fleet) at(addr string) *model {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	addr = cmp.Or(f.names[addr], addr)
 	if f.models[addr] == nil {
 		f.models[addr] = newModel(addr)
 	}

@@ -165,6 +165,10 @@ func (j *running) change(ctx context.Context, fn func(m *shardmap.Map) (*shardma
 // the map gets a new epoch, with nothing else changed, and all members take it. Where one is away nothing is begun: each call of it would
 // take its whole time.
 func (j *running) fence(ctx context.Context, st *members.State) (*members.State, error) {
+	// Before roll, which a second name of a member does not answer either.
+	if err := j.r.distinct(ctx); err != nil {
+		return nil, err
+	}
 	if err := roll(ctx, st); err != nil {
 		return nil, err
 	}

@@ -61,7 +61,11 @@ func (j *running) repair(ctx context.Context) error {
 			}
 			return nil
 		}
-		own, err := w.survey(ctx)
+		err := j.r.distinct(ctx)
+		var own *survey
+		if err == nil {
+			own, err = w.survey(ctx)
+		}
 		if err == nil {
 			err = j.repairGroup(ctx, w, own, st.Groups[len(p.Groups)])
 		}
@@ -241,6 +245,9 @@ func (w *work) groupOf(primary *members.Member) int {
 // repairMember makes a member equal to another of its group in all that the other holds, and returns the documents that it could not. A schema
 // that the member refuses keeps nothing from its other indexes.
 func (w *work) repairMember(ctx context.Context, own *survey, ref, m *members.Member, how manner) (left []hints.Entry, err error) {
+	if err := w.r.single(ctx, m); err != nil {
+		return nil, err
+	}
 	if err := answers(ctx, m); err != nil {
 		return nil, err
 	}
@@ -401,6 +408,9 @@ func (r *Runner) compareAll(ctx context.Context) error {
 	st := r.c.State()
 	if st == nil {
 		return members.ErrNotReady
+	}
+	if err := r.distinct(ctx); err != nil {
+		return err
 	}
 	w := r.work(st)
 	w.background = true

@@ -777,6 +777,9 @@ func (r *Runner) StartRebalance(ctx context.Context, from, to int) (string, erro
 	if st == nil {
 		return "", members.ErrNotReady
 	}
+	if err := r.startable(ctx); err != nil {
+		return "", err
+	}
 	m := st.Map
 	switch {
 	case r.foreign(m):
@@ -824,6 +827,9 @@ func (r *Runner) Rebalance(ctx context.Context, from, to int) (*RebalanceReply, 
 func (r *Runner) StartRepair(ctx context.Context) (string, error) {
 	if r.c.State() == nil {
 		return "", members.ErrNotReady
+	}
+	if err := r.startable(ctx); err != nil {
+		return "", err
 	}
 	return r.add(ctx, newRecord(Repair))
 }

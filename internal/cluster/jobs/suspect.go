@@ -2,12 +2,14 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-search/weft/internal/api"
 	"github.com/weft-search/weft/internal/cluster/members"
 )
 
@@ -20,6 +22,40 @@ type doubter interface {
 	// Vouch asks a member who it is, if it has not answered from that instance of an index before. An error says that it cannot be asked, or
 	// has just become suspect.
 	Vouch(ctx context.Context, m *members.Member, index string, instance uint64) error
+}
+
+// teller is a Cluster that knows who members are, and notices when two of them are one node under two names. A *members.Cluster is one. What
+// is deleted at one of the two is gone at the other, so no work changes documents then: errors match members.ErrTwins.
+type teller interface {
+	// Distinct asks all members who they are.
+	Distinct(ctx context.Context) error
+	// Alone asks one, and goes by what is known of the others.
+	Alone(ctx context.Context, addr string) error
+}
+
+// distinct is an error if two members are one node.
+func (r *Runner) distinct(ctx context.Context) error {
+	if t, ok := r.c.(teller); ok {
+		return t.Distinct(ctx)
+	}
+	return nil
+}
+
+// single is distinct where one member is to be changed.
+func (r *Runner) single(ctx context.Context, m *members.Member) error {
+	if t, ok := r.c.(teller); ok {
+		return t.Alone(ctx, m.Addr)
+	}
+	return nil
+}
+
+// startable refuses a job while two members are one node: it would wait for an operator.
+func (r *Runner) startable(ctx context.Context) error {
+	err := r.distinct(ctx)
+	if errors.Is(err, members.ErrTwins) {
+		return api.NewProblem(api.JobConflict, api.ClipDetail(err.Error()+". Take the second name out of the map first (weft topology remove-member or remove-group)"))
+	}
+	return err
 }
 
 // suspect tells whether a member is to be compared as a whole before anything is taken from it.

@@ -68,6 +68,7 @@ type Cluster struct {
 	began time.Time
 
 	suspects atomic.Pointer[map[string]bool]
+	second   atomic.Pointer[map[string]twin] // second names of members, see twins.go
 	seen     instances
 
 	mu      sync.Mutex
@@ -75,6 +76,9 @@ type Cluster struct {
 	gone    map[string]time.Time // when members left the map whose connections are not closed yet
 	parted  map[string]*parted   // those of them that stood in it, until they know
 	stand   *standing
+	drawn   map[string]string // ids of members that tell no data folder, by address
+	bare    *State            // what is in force, with twins as if they were members; nil while the map is not known
+	twins   []twin            // of bare
 }
 
 // Open returns a cluster that learns its map in the background; Ready tells when it knows it.
@@ -98,7 +102,7 @@ func Open(o Options) (*Cluster, error) {
 	}
 	c := &Cluster{
 		o: o, done: make(chan struct{}), wake: make(chan struct{}, 1), change: make(chan struct{}, 1), members: map[string]*Member{},
-		gone: map[string]time.Time{}, parted: map[string]*parted{}, began: time.Now(),
+		gone: map[string]time.Time{}, parted: map[string]*parted{}, drawn: map[string]string{}, began: time.Now(),
 	}
 	var err error
 	if c.stand, err = newStanding(o.Dir, o.FS); err != nil {
@@ -418,6 +422,9 @@ func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 		if len(silent) > 0 {
 			return nil, fmt.Errorf("%w: no member keeps one, and of a group nobody answers (%v): they may keep one", ErrNotReady, silent)
 		}
+		if err := c.twinsOf(groups); err != nil {
+			return nil, startError(err)
+		}
 		first := *c.o.Initial
 		first.Epoch, first.Stored = max(first.Epoch, 1), c.o.Source != nil
 		first.Nodes = c.named(first.Groups)
@@ -428,7 +435,15 @@ func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 	if best.Stored {
 		return best, nil // those who keep it say who the members are
 	}
+	if err := c.twinsOf(groups); err != nil {
+		return nil, startError(err)
+	}
 	return regroup(best, c.o.Initial)
+}
+
+// startError says what to do about shards of which two are one node.
+func startError(err error) error {
+	return fmt.Errorf("--shards names one node twice, and it would be taken for two: start with each node once (%w)", err)
 }
 
 // unsupported tells whether a member does not know a call: it is a leaf that keeps no map.
@@ -538,7 +553,9 @@ func (c *Cluster) putInForceLocked(ctx context.Context, m *shardmap.Map) error {
 	if c.State() == nil {
 		c.differs(m)
 	}
-	c.state.Store(s)
+	c.mu.Lock()
+	c.goLocked(s)
+	c.mu.Unlock()
 	c.part(s)
 	c.o.Log.Info("shard map in force", "epoch", m.Epoch, "groups", len(m.Groups), "placed", m.Placed, "moving", m.Move != nil)
 	return nil
@@ -596,8 +613,12 @@ func (c *Cluster) giveTo(ctx context.Context, m *Member, epoch uint64, b []byte)
 	switch {
 	case err == nil:
 		c.heard(m.Addr, reply, before)
+		if reply.Node == "" {
+			c.drew(ctx, m)
+		}
 		return nil
 	case unsupported(err):
+		c.drew(ctx, m)
 		c.heard(m.Addr, &leaf.PlaceReply{Epoch: epoch}, before) // it keeps no map, and never refuses a call for one
 		return nil
 	case IsStale(err):
@@ -622,9 +643,13 @@ func (c *Cluster) remind(ctx context.Context) (all bool) {
 	}
 	var silent atomic.Bool
 	var g errgroup.Group
-	for _, group := range s.Groups {
-		for _, m := range group.Members {
+	for _, group := range s.Map.Groups {
+		for _, addr := range group.Members {
 			g.Go(func() error {
+				m, err := c.member(addr) // what stands for a twin in the state knows nothing
+				if err != nil {
+					return err
+				}
 				r, err := c.placed(ctx, m)
 				switch {
 				case unsupported(err):
@@ -751,6 +776,11 @@ func (c *Cluster) Ask(ctx context.Context, s *State) [][]Answer {
 			out[i][k].Addr = m.Addr
 			wg.Go(func() {
 				a := &out[i][k]
+				m, err := c.member(m.Addr)
+				if err != nil {
+					a.Err = err
+					return
+				}
 				if a.Reply, a.Err = c.placed(ctx, m); unsupported(a.Err) {
 					a.Err = nil
 				}

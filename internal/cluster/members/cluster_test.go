@@ -34,6 +34,7 @@ type keeper struct {
 	mu    sync.Mutex
 	down  bool
 	node  string
+	drawn string // id that it answers pings with
 	epoch uint64
 	b     []byte
 	ended int // times that a connection to it was closed
@@ -89,6 +90,22 @@ func (k *keeper) Place(_ context.Context, req *leaf.PlaceRequest) (*leaf.PlaceRe
 	}
 	k.epoch, k.b = req.Epoch, req.Map
 	return &leaf.PlaceReply{Node: k.node, Epoch: k.epoch, Map: k.b}, nil
+}
+
+func (k *keeper) Ping(context.Context) (*leaf.PingReply, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.down {
+		return nil, &leaf.TransportError{Cause: errors.New("down")}
+	}
+	return &leaf.PingReply{Node: k.drawn}, nil
+}
+
+// is makes it another node.
+func (k *keeper) is(node string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.node = node
 }
 
 func (k *keeper) Placed(context.Context) (*leaf.PlaceReply, error) {

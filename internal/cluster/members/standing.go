@@ -145,21 +145,28 @@ func (s *standing) save() error {
 
 // Suspect tells whether a member may lack documents of its group.
 func (c *Cluster) Suspect(addr string) bool {
+	if _, twin := c.twinAt(addr); twin {
+		return true
+	}
 	set := c.suspects.Load()
 	return set != nil && (*set)[addr]
 }
 
 // Suspects lists the members that may lack documents of their group, in order.
 func (c *Cluster) Suspects() []string {
-	set := c.suspects.Load()
-	if set == nil {
-		return nil
+	out := c.secondNames()
+	if set := c.suspects.Load(); set != nil {
+		out = slices.AppendSeq(out, maps.Keys(*set))
 	}
-	return slices.Sorted(maps.Keys(*set))
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // Why says why a member is suspect; empty where it is not.
 func (c *Cluster) Why(addr string) string {
+	if t, twin := c.twinAt(addr); twin {
+		return t.say()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.stand.known[addr]
@@ -323,6 +330,9 @@ func (c *Cluster) heard(addr string, reply *leaf.PlaceReply, before uint64) {
 	if r.node != node || r.suspect != suspect {
 		c.standLocked()
 	}
+	if r.node != node {
+		c.goLocked(nil)
+	}
 }
 
 // taken is the epoch that a member is known to have.
@@ -341,6 +351,9 @@ func (c *Cluster) placed(ctx context.Context, m *Member) (*leaf.PlaceReply, erro
 	defer cancel()
 	before := c.taken(m.Addr)
 	reply, err := m.Leaf.Placed(ctx)
+	if unsupported(err) || err == nil && reply.Node == "" {
+		c.drew(ctx, m)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -435,6 +448,9 @@ func (c *Cluster) Accept(ctx context.Context, addr string) (*State, error) {
 	group, m := s.find(addr)
 	if m == nil {
 		return nil, fmt.Errorf("%w: %s stands in no group", shardmap.ErrRefused, addr)
+	}
+	if t, twin := c.twinAt(addr); twin {
+		return nil, fmt.Errorf("%w: %s has no documents of its own, for %s", shardmap.ErrRefused, addr, t.say())
 	}
 	reply, err := c.placed(ctx, m)
 	if err != nil {
