@@ -37,12 +37,52 @@ func (w *Writer) Schema(caller context.Context, index string, fresh bool) (*sche
 	if ty := ix.known(since.Add(-w.o.Limits.SchemaAge)); ty != nil && !ty.absent && !fresh {
 		return ty.schema, nil
 	}
+	if old := ix.known(time.Time{}); old != nil && !old.absent && !fresh {
+		return ix.glance(ctx, st, since, old)
+	}
 	ty, err := ix.current(ctx, st, since, fresh)
 	if err != nil {
 		return nil, err
 	}
 	if ty.absent {
 		return nil, noIndex(name)
+	}
+	return ty.schema, nil
+}
+
+// How long a reader that knows a schema waits for a newer one, of its time at most a quarter, and for how long nobody does behind one that
+// waited in vain.
+const (
+	longGlance = 250 * time.Millisecond
+	blinded    = 5 * time.Second
+)
+
+// glance is the schema for a reader who knows one from before: the time of a search is not for members that hang. One that is older than
+// what shards have is noticed by their answers, and then asked for anew.
+func (ix *index) glance(ctx context.Context, st *members.State, since time.Time, old *typing) (*schema.Schema, error) {
+	ix.mu.Lock()
+	blind := since.Before(ix.blind)
+	ix.mu.Unlock()
+	if blind {
+		return old.schema, nil
+	}
+	patience := longGlance
+	if end, ok := ctx.Deadline(); ok {
+		patience = min(patience, end.Sub(since)/4)
+	}
+	look, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ty, err := ix.current(look, st, since, false)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, err
+	case err != nil, ty == old && ix.known(since) == nil && look.Err() != nil:
+		ix.mu.Lock()
+		ix.blind = time.Now().Add(blinded)
+		ix.mu.Unlock()
+		return old.schema, nil
+	case ty.absent:
+		return nil, noIndex(ix.name)
 	}
 	return ty.schema, nil
 }
@@ -106,6 +146,7 @@ type index struct {
 	mu    sync.Mutex
 	cur   *typing // nil: not known
 	at    time.Time
+	blind time.Time        // until then readers take what is known: members were waited for in vain
 	last  uint64           // version of the newest typing
 	given map[string]given // by address
 }

@@ -384,6 +384,61 @@ func TestASlowMemberIsNotWaitedForToLearnASchema(t *testing.T) {
 	})
 }
 
+// A search that knows a schema from before has its time for the search, though the first group hangs, and those after it do not wait at all.
+func TestSearchesDoNotSpendTheirTimeOnAFirstGroupThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2, 1)
+		w := c.writer(Options{})
+		put(t, w, `{"id":"a","n":1}`)
+		if _, err := w.Schema(t.Context(), "x", false); err != nil {
+			t.Fatal(err)
+		}
+		ask := func(timeout time.Duration) time.Duration {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			began := time.Now()
+			if sch, err := w.Schema(ctx, "x", false); err != nil || sch == nil {
+				t.Errorf("with %v: %v", timeout, err)
+			}
+			return time.Since(began)
+		}
+		for _, m := range []string{"0/0", "0/1"} {
+			c.models[m].fates = func(string) fate { return hang }
+		}
+		<-time.After(2 * time.Second)
+		for i, timeout := range []time.Duration{400 * time.Millisecond, 100 * time.Millisecond, time.Hour} {
+			most := time.Duration(0)
+			if i == 0 {
+				most = timeout / 4
+			}
+			if took := ask(timeout); took > most {
+				t.Errorf("with %v: after %v", timeout, took)
+			}
+		}
+		<-time.After(blinded)
+		if took := ask(time.Hour); took > longGlance {
+			t.Errorf("after %v", took)
+		}
+		// A change is seen once the members are back.
+		for _, m := range []string{"0/0", "0/1"} {
+			c.models[m].fates = nil
+		}
+		put(t, c.writer(Options{}), `{"id":"b","n":1,"title":"new"}`)
+		<-time.After(blinded)
+		sch, err := w.Schema(t.Context(), "x", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := sch.Lookup("title"); !ok {
+			t.Errorf("it has not the new field: %s", sch.SDL())
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestTheFirstGroupIsWaitedForWhereOthersKnowNothing: that another group does not have an index says nothing, and however quickly it says so, the
 // first group is asked to the end.
 func TestTheFirstGroupIsWaitedForWhereOthersKnowNothing(t *testing.T) {
