@@ -69,6 +69,9 @@ func (j *running) rebalance(ctx context.Context) error {
 			continue
 		}
 		wait := backoff(try, leastBackoff, mostBackoff)
+		if _, away := errors.AsType[*awayError](err); away {
+			wait = min(wait, awayBackoff)
+		}
 		if try++; members.IsStale(err) || errors.Is(err, errMoved) || errors.Is(err, shardmap.ErrRefused) {
 			wait = min(wait, restartPause*time.Duration(try)) // another map is in force by now
 		}

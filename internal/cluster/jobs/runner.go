@@ -83,6 +83,7 @@ const (
 	lastWordTime  = 2 * time.Second // of Close, to give the lease back
 	leastBackoff  = 100 * time.Millisecond
 	mostBackoff   = 10 * time.Second
+	awayBackoff   = time.Second // at most, where a move waits for members: asking whether they are back costs them a ping
 	awaitEvery    = time.Second
 	defPatience   = 15 * time.Second
 	storeCallTime = 10 * time.Second
@@ -400,7 +401,7 @@ func (r *Runner) add(ctx context.Context, rec *record) (string, error) {
 		}
 		tried = true
 		if a := b.active(); a != nil {
-			return api.NewProblem(api.JobConflict, fmt.Sprintf("the job %s is %s; one job is done at a time", a.ID, a.State))
+			return api.NewProblem(api.JobConflict, fmt.Sprintf("the job %s is %s; one job is done at a time: wait for it, or end it with POST /_jobs/%s?action=cancel (weft topology cancel)", a.ID, a.State, a.ID))
 		}
 		b.Jobs = slices.DeleteFunc(b.Jobs, func(old *record) bool { return old.ID == rec.ID })
 		b.Jobs = append(b.Jobs, rec)
