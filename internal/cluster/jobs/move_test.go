@@ -313,11 +313,16 @@ func TestJobWaitsForMembers(t *testing.T) {
 		if m := f.current(); m.Move == nil || m.Move.Phase != shardmap.Copying {
 			t.Errorf("the move is %+v", m.Move)
 		}
+		<-time.After(time.Minute) // however long it was away
 		back.Store(true)
 		dead.setDown(false)
+		began := time.Now()
 		rec, err := co.await(t.Context(), reply.Job)
 		if err != nil || rec.State != Done || rec.Moved != moved {
 			t.Fatalf("%+v, %v", rec, err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("it went on after %v", took)
 		}
 		f.same("default", byID)
 	})
