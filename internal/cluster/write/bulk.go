@@ -198,6 +198,7 @@ type chunk struct {
 	raws   []byte // their lines, each with its end
 	long   bool   // there is a long line in it
 	maybe  bool   // members may have applied some of it under an older shard map
+	cut    string // the placement by which its documents came together, of a load that has a name
 }
 
 type bulkDoc struct {
@@ -428,6 +429,9 @@ func (l *load) flush(ctx context.Context, ln *lane) {
 		l.numbers = map[string]int{}
 	}
 	c.ctx, c.ty, c.name, c.number = ctx, l.ty, ln.name, l.numbers[ln.name]
+	if l.key != "" {
+		c.cut = placementOf(l.st)
+	}
 	l.numbers[ln.name]++
 	err := l.flight.Acquire(ctx, l.weight(c))
 	if err == nil {
@@ -602,7 +606,7 @@ func (c *chunk) split(st *members.State) []*chunk {
 	}
 	out := make([]*chunk, len(parts))
 	for k, p := range parts {
-		out[k] = &chunk{ctx: c.ctx, ty: c.ty, number: c.number, name: laneName(destination(p.groups)), maybe: c.maybe}
+		out[k] = &chunk{ctx: c.ctx, ty: c.ty, number: c.number, name: laneName(destination(p.groups)), maybe: c.maybe, cut: c.cut}
 		for _, i := range p.at {
 			out[k].add(c.docs[i].line, c.docs[i].key, c.docs[i].sum, c.raw(i))
 		}
@@ -615,7 +619,7 @@ func join(c *chunk, parts []*chunk) *chunk {
 	if len(parts) == 1 {
 		return parts[0]
 	}
-	out := &chunk{ctx: c.ctx, ty: c.ty, number: c.number}
+	out := &chunk{ctx: c.ctx, ty: c.ty, number: c.number, cut: c.cut}
 	for _, p := range parts {
 		out.maybe = out.maybe || p.maybe
 	}
@@ -655,7 +659,7 @@ func (l *load) keyOf(st *members.State, c *chunk) string {
 
 // send writes a chunk whose documents belong to the same groups, and accounts for it. Its error is a *staleError: nothing was accounted.
 func (l *load) send(ctx context.Context, st *members.State, c *chunk) error {
-	if err := l.claimed(ctx, st, c.ty); err != nil {
+	if err := l.claimed(ctx, st, c); err != nil {
 		if refused, ok := errors.AsType[*staleError](err); ok {
 			return &staleError{cause: refused.cause} // of the documents nothing is in
 		}

@@ -46,30 +46,36 @@ func placementOf(st *members.State) string {
 	return b.String()
 }
 
-// claimed sees to it that the load may be sent by a shard map. Its error is a *staleError, or why nothing of the load may be sent.
-func (l *load) claimed(ctx context.Context, st *members.State, ty *typing) error {
+// claimed sees to it that a chunk of the load may be sent by a shard map. Its error is a *staleError, or why nothing of the load may be sent.
+func (l *load) claimed(ctx context.Context, st *members.State, ch *chunk) error {
 	if l.key == "" {
 		return nil
 	}
 	now := placementOf(st)
 	l.claiming.Lock()
 	defer l.claiming.Unlock()
-	var err error
-	switch c := &l.claim; {
-	case c.failed != nil:
+	c := &l.claim
+	if c.failed != nil {
 		return c.failed
-	case c.placed == "":
-		err = l.begin(ctx, st, ty, now)
-	case c.placed != now && c.again:
-		// Of what is left its members would not know the chunks, and apply them over what was written since.
-		err = loadMoved()
-	case c.placed != now && !c.moved:
-		// Its chunks are not those that it would have if it was sent again, whichever placement there will be then.
-		_, err = l.mark(ctx, st, ty, true, claimMoved)
-		c.moved = err == nil
+	}
+	var err error
+	if c.placed == "" {
+		err = l.begin(ctx, st, ch.ty, now)
+	}
+	// A chunk that was cut by another map than it is sent by is not one that the load would have if it was cut by this one.
+	if err == nil && (c.placed != now || ch.cut != now) {
+		switch {
+		case c.again:
+			// Members would not know it, and apply it over what was written since.
+			err = loadMoved()
+		case !c.moved:
+			// Its chunks are not those that it would have if it was sent again, whichever placement there will be then.
+			_, err = l.mark(ctx, st, ch.ty, true, claimMoved)
+			c.moved = err == nil
+		}
 	}
 	if _, again := errors.AsType[*staleError](err); !again {
-		l.claim.failed = err
+		c.failed = err
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package write
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"strconv"
 	"strings"
@@ -149,6 +150,51 @@ func TestAMoveThatCrossesARepetitionUndoesNothing(t *testing.T) {
 		case r.Failed == 0 && !r.Repeated:
 			t.Errorf("move after %d calls: %+v", after, r)
 		}
+	}
+}
+
+// atEnd is a reader that calls a function before it tells of its end.
+type atEnd struct {
+	io.Reader
+	call func()
+}
+
+func (r *atEnd) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err == io.EOF && r.call != nil {
+		r.call()
+		r.call = nil
+	}
+	return n, err
+}
+
+// A load whose parts came together by one placement and were sent by the next is not the load that it would be if it was sent again.
+func TestALoadThatIsSentByAnotherPlacementThanItWasPartedByIsNotAppliedAgain(t *testing.T) {
+	c := placedOver(t, 2, 2, 1, 1)
+	w := c.writer(Options{})
+	body := numbered(0, 40)
+	first := &atEnd{strings.NewReader(body), func() {
+		next, err := begun(c.State().Map, 3)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		c.setMap(next, c.all()...)
+	}}
+	if r, err := w.Bulk(context.Background(), &leaf.BulkRequest{Index: "x", Key: "k"}, first); err != nil || !r.OK || r.Repeated {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if !c.State().Moving() {
+		t.Fatal("nothing has moved")
+	}
+	for i := range 40 {
+		put(t, w, fmt.Sprintf(`{"id":"d%d","n":%d}`, i, 1000+i))
+	}
+	before := c.everything()
+	_, err := keyed(c.writer(Options{}), "k", body)
+	problemOf(t, err, api.LoadMoved)
+	if !maps.Equal(before, c.everything()) {
+		t.Error("a refused load was applied")
 	}
 }
 
