@@ -137,7 +137,12 @@ func TestNodesThatFlapAndSpeakNonsenseDelayNobody(t *testing.T) {
 			beside.Go(func() {
 				for range 100 {
 					got, err := b.search.Search(t.Context(), all(index))
-					if err != nil && status.Code(err) != codes.Unavailable || err == nil && len(got.Hits) != 3 {
+					code := status.Code(err)
+					if code == codes.ResourceExhausted && index == "c1" {
+						// Calls that were cut off run on at the node for as long as it does not know: it may have no room for another.
+						code = codes.Unavailable
+					}
+					if err != nil && code != codes.Unavailable || err == nil && len(got.Hits) != 3 {
 						t.Errorf("%s: %v, %v", index, got, err)
 					}
 					mu.Lock()
