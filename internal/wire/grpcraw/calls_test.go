@@ -316,3 +316,47 @@ func TestCallsAtOnceWakeWhoWaitsOnce(t *testing.T) {
 		cs.Close()
 	}
 }
+
+// TestACompressedReplyIsNotLeftWaitingForOthers: also where what came of it was read before its end came. What is in it may be the end of the call,
+// which another node may never answer.
+func TestACompressedReplyIsNotLeftWaitingForOthers(t *testing.T) {
+	held := make(chan struct{})
+	packed := newNode(t, serve(t, func(p *peer) {
+		p.hello()
+		id, _ := p.call()
+		p.head(id)
+		b := message("packed")
+		b[0] = 1
+		p.frame(h2.Data, 0, id, b)
+		<-held
+		p.tail(id, "0")
+		p.call()
+	}), Options{})
+	silent := behaving(t, "silent")
+	for _, n := range []*Node{packed, silent} {
+		n.mu.Lock()
+		n.dial()
+		done := n.dialing
+		n.mu.Unlock()
+		<-done
+	}
+	bad := errors.New("it cannot be unpacked")
+	g := gather()
+	g.Take = func(_ int, r *Reply, err error) ([]byte, error) {
+		if err == nil && r.Compressed {
+			r.Data.Free()
+			return nil, bad
+		}
+		return plain(r, err)
+	}
+	cs := Begin(t.Context(), Call{Method: "/s/m"}, []Ask{{Node: packed, Message: question(), Most: 100}, {Node: silent, Message: question(), Most: 100}}, g)
+	defer cs.Close()
+	for cs.list[0].u.have == 0 { // what came is read
+		cs.look()
+		runtime.Gosched()
+	}
+	close(held)
+	if i, _, err, ok := cs.Next(time.After(10 * time.Second)); !ok || i != 0 || !errors.Is(err, bad) {
+		t.Errorf("call %d, %v: %v", i, ok, err)
+	}
+}

@@ -51,6 +51,8 @@ type stream struct {
 	spare  mem.BufferSlice // what Read has returned, for the next queue
 	window int64           // how much may still come
 	queued int             // bytes
+	came   bool            // something has
+	packed bool            // it seems to begin with a compressed message: nobody waits with undoing that, though what came be read by now
 	coming int64           // that are still to come of a reply whose length is known; 0: it is not
 	wakeAt int             // bytes that are queued, where the length is known
 	end    *End
@@ -60,7 +62,7 @@ type stream struct {
 
 func (s *stream) wake() {
 	s.mu.Lock()
-	calls, well := s.calls, s.over && s.end != nil && s.end.Code == codes.OK && !s.compressed()
+	calls, well := s.calls, s.over && s.end != nil && s.end.Code == codes.OK && !s.packed
 	s.mu.Unlock()
 	if calls != nil {
 		calls.note(s.place, well)
@@ -70,11 +72,6 @@ func (s *stream) wake() {
 	case s.signal <- struct{}{}:
 	default:
 	}
-}
-
-// compressed tells whether what is queued seems to begin with a compressed message: nobody waits with undoing that. Called with the lock held.
-func (s *stream) compressed() bool {
-	return len(s.queue) > 0 && s.queue[0].Len() > 0 && s.queue[0].ReadOnlyData()[0] != 0
 }
 
 // next appends the next n bytes of the message.
@@ -109,6 +106,9 @@ func (s *stream) deliver(piece mem.Buffer) (taken, tell bool) {
 		return false, false
 	}
 	s.window -= int64(n)
+	if n > 0 && !s.came {
+		s.came, s.packed = true, piece.ReadOnlyData()[0] != 0
+	}
 	if s.over {
 		piece.Free()
 		return true, false
