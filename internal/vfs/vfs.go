@@ -23,7 +23,7 @@ type File interface {
 	io.Writer   // at the end for Create and Append files; a short write always returns an error
 	io.WriterAt // only for files from OpenRW
 	io.Closer
-	// Sync returns when every byte written before the call is on stable storage. After an error nothing is known about the bytes
+	// Sync returns when every byte written before the call, and the length, are on stable storage. After an error nothing is known about the bytes
 	// since the last success, and calling again proves nothing.
 	Sync() error
 	// Truncate cuts the file, or extends it with zeros.

@@ -39,8 +39,8 @@ const (
 	SyncDir
 	Lock
 	Read // also ReadAt
-	Write
-	WriteAt
+	Write   // at the end; also a WriteAt that makes the file longer
+	WriteAt // in place
 	Sync
 	Truncate
 	Close
@@ -303,7 +303,11 @@ func (h *file) Write(b []byte) (int, error) {
 }
 
 func (h *file) WriteAt(b []byte, off int64) (int, error) {
-	return h.write(WriteAt, b, func(b []byte) (int, error) { return h.File.WriteAt(b, off) })
+	kind := WriteAt
+	if size, err := h.File.Size(); err == nil && off+int64(len(b)) > size {
+		kind = Write
+	}
+	return h.write(kind, b, func(b []byte) (int, error) { return h.File.WriteAt(b, off) })
 }
 
 func (h *file) write(k Kind, b []byte, fn func([]byte) (int, error)) (int, error) {
