@@ -27,6 +27,7 @@
 //
 // # Concurrency
 //
-// A Log is safe for concurrent use. One goroutine, started by Open and ended by Close, owns the files. The log does not lock its folder; who owns
+// A Log is safe for concurrent use. The files belong to whoever has the turn: a writer whose context cannot end, for its own group and those
+// of others in it, and for all else one goroutine, started by Open and ended by Close. The log does not lock its folder; who owns
 // the data folder does (vfs.FS.Lock).
 package wal

@@ -13,3 +13,16 @@ func (l *Log) pending() int {
 	}
 	return len(l.mu.fill.buf)
 }
+
+// extent is how much is written in the current file, and how long the file is.
+func (l *Log) extent() (size, room int64) {
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
+	return l.size, l.room
+}
+
+// written is the first of extent.
+func (l *Log) written() int64 {
+	size, _ := l.extent()
+	return size
+}

@@ -64,8 +64,8 @@ func (o *Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// Events tell what the log does. They are called with no lock held: Trimmed from TrimBefore, TailCut from Open, the others one at a time from the
-// log's goroutine, which waits for them. Nil members are skipped.
+// Events tell what the log does. They are called with no lock held: Trimmed from TrimBefore, TailCut from Open, the others one at a time by who
+// has the turn, and the log goes on when they return; they must not call it. Nil members are skipped.
 type Events struct {
 	Committed func(Group)       // a group is on the disk, and its writers have their answer
 	Failed    func(error)       // the log stopped taking records; an *FailedError

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math"
 	"path"
+	"slices"
 
 	"github.com/weft-search/weft/internal/invariant"
 	"github.com/weft-search/weft/internal/vfs"
@@ -115,7 +116,8 @@ func list(fsys vfs.FS, dir string) (files []logFile, temps []string, err error) 
 	return files, temps, nil
 }
 
-// scanLast reads the last file and decides what its tail is. torn is nil when all bytes are whole records.
+// scanLast reads the last file and decides what its tail is. torn is nil when all bytes are whole records, and zeros behind them: the room for
+// more.
 func scanLast(fsys vfs.FS, name string, first uint64) (b []byte, t tailScan, torn *Tail, err error) {
 	b, fresh, err := readLog(fsys, name, first)
 	if err != nil {
@@ -127,6 +129,10 @@ func scanLast(fsys vfs.FS, name string, first uint64) (b []byte, t tailScan, tor
 	t, err = scan(name, b, first, math.MaxUint64, nil)
 	if err != nil || t.reason == "" {
 		return b, t, nil, err
+	}
+	if !slices.ContainsFunc(b[t.end:], func(c byte) bool { return c != 0 }) {
+		t.reason = ""
+		return b, t, nil, nil
 	}
 	if why := durableBeyond(b, t); why != "" {
 		return nil, t, nil, &CorruptError{File: name, Offset: t.end, Reason: t.reason + ", but " + why}

@@ -424,33 +424,51 @@ func TestNewerFormat(t *testing.T) {
 }
 
 func TestGolden(t *testing.T) {
-	fsys := memfs.New(nil)
-	l := mustOpen(t, fsys, Options{})
-	mustAppend(t, l, "hi")
-	mustClose(t, l)
-	b, err := vfs.ReadFile(fsys, "log/"+fileName(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden := filepath.Join("testdata", "v1.log")
-	if os.Getenv("WEFT_REWRITE") != "" {
-		if err := os.WriteFile(golden, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(b, want) {
-		t.Errorf("written:\n%sgolden:\n%s", hex.Dump(b), hex.Dump(want))
-	}
-	fsys = memfs.New(nil)
-	putFile(t, fsys, "log/"+fileName(1), want)
-	l = mustOpen(t, fsys, Options{})
-	defer mustClose(t, l)
-	if got := mustContents(t, l); !cmp.Equal(got, []string{"hi"}) {
-		t.Errorf("golden file holds %q", got)
+	for _, g := range []struct {
+		file   string
+		closed bool // in good order; else as it is while the log is open, with room
+		want   []string
+	}{
+		{"v1.log", true, []string{"hi"}},
+		{"v1-room.log", false, []string{"hi", strings.Repeat("there", 800), "and on"}},
+	} {
+		t.Run(g.file, func(t *testing.T) {
+			fsys := memfs.New(nil)
+			l := mustOpen(t, fsys, Options{})
+			for _, p := range g.want {
+				mustAppend(t, l, p)
+			}
+			l.written() // behind it the last mark is there
+			if g.closed {
+				mustClose(t, l)
+			} else {
+				defer mustClose(t, l)
+			}
+			b, err := vfs.ReadFile(fsys, "log/"+fileName(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata", g.file)
+			if os.Getenv("WEFT_REWRITE") != "" {
+				if err := os.WriteFile(golden, b, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(b, want) {
+				t.Errorf("written:\n%sgolden:\n%s", hex.Dump(b), hex.Dump(want))
+			}
+			fsys = memfs.New(nil)
+			putFile(t, fsys, "log/"+fileName(1), want)
+			l = mustOpen(t, fsys, Options{})
+			defer mustClose(t, l)
+			if got := mustContents(t, l); !cmp.Equal(got, g.want) || l.Recovery() != nil {
+				t.Errorf("golden file holds %q, %v", got, l.Recovery())
+			}
+		})
 	}
 }
 
@@ -466,8 +484,8 @@ type gateFile struct {
 	g *gate
 }
 
-func (g *gate) Append(p string) (vfs.File, error) {
-	f, err := g.FS.Append(p)
+func (g *gate) OpenRW(p string) (vfs.File, error) {
+	f, err := g.FS.OpenRW(p)
 	return gateFile{f, g}, err
 }
 
@@ -623,14 +641,14 @@ type outcome struct {
 }
 
 // drive opens the log and appends n records, one after the other and some in batches; it stops at the first error of the log, which it returns.
-func drive(fsys vfs.FS, o Options, n int) (out outcome, err error) {
+func drive(fsys vfs.FS, o Options, n, pad int) (out outcome, err error) {
 	l, err := Open(fsys, "log", o)
 	if err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
 	for i := range n {
-		p := fmt.Sprintf("record %d %s", i, strings.Repeat("=", i%40))
+		p := fmt.Sprintf("record %d %s", i, strings.Repeat("=", i%40+pad))
 		batch := [][]byte{[]byte(p)}
 		if i%3 == 0 {
 			batch = append(batch, []byte(p+" second"))
@@ -657,44 +675,161 @@ func drive(fsys vfs.FS, o Options, n int) (out outcome, err error) {
 }
 
 func TestFailAtEveryOperation(t *testing.T) {
-	all, err := drive(memfs.New(nil), Options{FileBytes: 300}, 20)
+	for _, file := range []struct {
+		name       string
+		bytes      int64
+		n, pad     int
+		operations int // at least
+	}{{"short", 300, 20, 0, 30}, {"roomy", 30 << 10, 30, 1000, 30}} {
+		o := Options{FileBytes: file.bytes}
+		all, err := drive(memfs.New(nil), o, file.n, file.pad)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, fault := range map[string]faultfs.Fault{"nospace": faultfs.NoSpace, "io": faultfs.IOError, "readonly": faultfs.ReadOnly} {
+			for when, inject := range map[string]func(int, faultfs.Kind, faultfs.Fault) faultfs.Injector{"from": faultfs.From, "once": faultfs.Nth} {
+				t.Run(file.name+"/"+name+"/"+when, func(t *testing.T) {
+					for n := 1; ; n++ {
+						disk := memfs.New(nil)
+						fsys := faultfs.New(disk)
+						fsys.Inject(inject(n, faultfs.Mutating, fault))
+						got, err := drive(fsys, o, file.n, file.pad)
+						if !fsys.Fired() {
+							if n < file.operations {
+								t.Fatalf("only %d operations", n)
+							}
+							return
+						}
+						if err != nil && !errors.Is(err, fault.Err) {
+							t.Fatalf("operation %d: %v does not name its cause", n, err)
+						}
+						if got.failed > 0 && !errors.Is(err, ErrFailed) {
+							t.Fatalf("operation %d: %v", n, err)
+						}
+						rng := rand.New(rand.NewPCG(uint64(n), 1))
+						for i, after := range []vfs.FS{disk.CrashClone(rng), disk.CrashClone(rng), disk} {
+							l, err := Open(after, "log", Options{})
+							if err != nil {
+								t.Fatalf("operation %d, copy %d: %v", n, i, err)
+							}
+							have := mustContents(t, l)
+							if !isPrefix(got.acked, have) || !isPrefix(have, all.acked) {
+								t.Fatalf("operation %d, copy %d: acknowledged %q, found %q", n, i, got.acked, have)
+							}
+							mustAppend(t, l, "goes on")
+							mustClose(t, l)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// fileSize is the length of a file of the log.
+func fileSize(t testing.TB, fsys vfs.FS, first uint64) int64 {
+	t.Helper()
+	in, err := fsys.Stat("log/" + fileName(first))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, fault := range map[string]faultfs.Fault{"nospace": faultfs.NoSpace, "io": faultfs.IOError, "readonly": faultfs.ReadOnly} {
-		t.Run(name, func(t *testing.T) {
-			for n := 1; ; n++ {
-				disk := memfs.New(nil)
-				fsys := faultfs.New(disk)
-				fsys.Inject(faultfs.From(n, faultfs.Mutating, fault))
-				got, err := drive(fsys, Options{FileBytes: 300}, 20)
-				if !fsys.Fired() {
-					if n < 30 {
-						t.Fatalf("only %d operations", n)
-					}
-					return
-				}
-				if err != nil && !errors.Is(err, fault.Err) {
-					t.Fatalf("operation %d: %v does not name its cause", n, err)
-				}
-				if got.failed > 0 && !errors.Is(err, ErrFailed) {
-					t.Fatalf("operation %d: %v", n, err)
-				}
-				rng := rand.New(rand.NewPCG(uint64(n), 1))
-				for i, after := range []vfs.FS{disk.CrashClone(rng), disk.CrashClone(rng), disk} {
-					l, err := Open(after, "log", Options{})
-					if err != nil {
-						t.Fatalf("operation %d, copy %d: %v", n, i, err)
-					}
-					have := mustContents(t, l)
-					if !isPrefix(got.acked, have) || !isPrefix(have, all.acked) {
-						t.Fatalf("operation %d, copy %d: acknowledged %q, found %q", n, i, got.acked, have)
-					}
-					mustAppend(t, l, "goes on")
-					mustClose(t, l)
-				}
-			}
-		})
+	return in.Size
+}
+
+func TestRoomIsNotATornTail(t *testing.T) {
+	disk := memfs.New(nil)
+	l := mustOpen(t, disk, Options{})
+	most := int64(0)
+	for i := range 200 {
+		mustAppend(t, l, strings.Repeat("x", 100*(i%20)+1))
+		size := l.written()
+		ahead := fileSize(t, disk, 1) - size
+		if ahead > size || ahead > mostRoom+pageSize {
+			t.Fatalf("%d bytes of room behind %d", ahead, size)
+		}
+		most = max(most, ahead)
+	}
+	if most < mostRoom/2 {
+		t.Fatalf("at most %d bytes of room", most)
+	}
+	mustAppend(t, l, strings.Repeat("x", int(fileSize(t, disk, 1)-l.written())+1)) // and a group that does not fit into it
+	want := mustContents(t, l)
+	killed := disk.CrashClone(rand.New(rand.NewPCG(1, 1)))
+	if rep, err := Verify(killed, "log"); err != nil || rep.Torn != nil || rep.LastSeq != 201 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	again := mustOpen(t, killed, Options{})
+	if got := mustContents(t, again); again.Recovery() != nil || !slices.Equal(got, want) {
+		t.Fatalf("%v, %d records", again.Recovery(), len(got))
+	}
+	if have := fileSize(t, killed, 1); have != again.written() {
+		t.Errorf("opened again the file has %d bytes, %d of them written", have, again.written())
+	}
+	mustClose(t, again)
+
+	for range 40 {
+		mustAppend(t, l, "y")
+	}
+	end := l.written()
+	if fileSize(t, disk, 1) == end {
+		t.Fatal("there is no room to be cut")
+	}
+	if err := l.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if have := fileSize(t, disk, 1); have != end {
+		t.Errorf("behind a new file the one before has %d bytes, %d of them written", have, end)
+	}
+	for range 200 {
+		mustAppend(t, l, strings.Repeat("z", 100))
+	}
+	mustClose(t, l)
+	if have := fileSize(t, disk, 242); have != l.size { // nobody has the files any more
+		t.Errorf("closed the file has %d bytes, %d of them written", have, l.size)
+	}
+}
+
+// TestDamageBehindRoomIsSeen has what lies in the room read as what it is: bytes that are no record.
+func TestDamageBehindRoomIsSeen(t *testing.T) {
+	disk := memfs.New(nil)
+	l := mustOpen(t, disk, Options{})
+	for range 100 {
+		mustAppend(t, l, strings.Repeat("x", 100))
+	}
+	end := l.written()
+	b, err := vfs.ReadFile(disk, "log/"+fileName(1))
+	if err != nil || int64(len(b)) < end+pageSize/2 {
+		t.Fatalf("%d bytes, %d written, %v", len(b), end, err)
+	}
+	mustClose(t, l)
+	b[end+100] = 1
+	torn := memfs.New(nil)
+	putFile(t, torn, "log/"+fileName(1), b)
+	l = mustOpen(t, torn, Options{})
+	if cut := l.Recovery(); cut == nil || cut.Offset != end || l.LastSeq() != 100 {
+		t.Errorf("%v, %d records", cut, l.LastSeq())
+	}
+	mustClose(t, l)
+}
+
+func TestNoSpaceForRoomRefusesNoRecord(t *testing.T) {
+	disk := memfs.New(nil)
+	fsys := faultfs.New(disk)
+	l := mustOpen(t, fsys, Options{})
+	defer mustClose(t, l)
+	for range 10 {
+		mustAppend(t, l, strings.Repeat("x", 1000))
+	}
+	before := fsys.Count(faultfs.Truncate)
+	fsys.Inject(faultfs.Nth(1, faultfs.Write, faultfs.NoSpace))
+	for range 100 {
+		mustAppend(t, l, strings.Repeat("x", 1000))
+	}
+	if !fsys.Fired() || fsys.Count(faultfs.Truncate) != before+1 {
+		t.Fatal("no room was refused")
+	}
+	if have := fileSize(t, disk, 1); have != l.written() {
+		t.Errorf("%d bytes, %d of them written: room was made on a disk without space for it", have, l.written())
 	}
 }
 
@@ -741,7 +876,7 @@ func TestProbeAfterNoSpace(t *testing.T) {
 		if err := l.Probe(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		fsys.Inject(faultfs.From(1, faultfs.Space, faultfs.NoSpace))
+		fsys.Inject(faultfs.From(1, faultfs.Write|faultfs.Create, faultfs.NoSpace))
 		if _, err := l.Append(t.Context(), []byte("no room")); !errors.Is(err, ErrNoSpace) || !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("rotating %v: %v", rotating, err)
 		}
@@ -796,6 +931,12 @@ func TestOpenOnFullDisk(t *testing.T) {
 
 // TestCrashLoop cuts the power again and again under writers, and follows one log through all of it.
 func TestCrashLoop(t *testing.T) {
+	roomy := false
+	defer func() {
+		if !roomy {
+			t.Error("no file was longer than what was written")
+		}
+	}()
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		disk := memfs.New(nil)
@@ -813,7 +954,11 @@ func TestCrashLoop(t *testing.T) {
 					clone = disk.CrashClone(cutRNG)
 				}
 			})
-			l, err := Open(fsys, "log", Options{FileBytes: 400})
+			o, ctx := Options{FileBytes: 400}, t.Context()
+			if seed%2 == 1 { // files that are made longer ahead of what is written, and writers that commit themselves
+				o.FileBytes, ctx = 40<<10, context.Background()
+			}
+			l, err := Open(fsys, "log", o)
 			if err != nil {
 				t.Fatalf("seed %d round %d: %v", seed, round, err)
 			}
@@ -829,9 +974,11 @@ func TestCrashLoop(t *testing.T) {
 					batch = append(batch, []byte(p))
 					written = append(written, p)
 				}
-				if _, err := l.AppendBatch(t.Context(), batch); err != nil {
+				if _, err := l.AppendBatch(ctx, batch); err != nil {
 					t.Fatal(err)
 				}
+				size, room := l.extent()
+				roomy = roomy || room > size
 				mu.Lock()
 				if clone == nil {
 					acked = len(written) // answered while the power was on
@@ -859,6 +1006,7 @@ func FuzzOpen(f *testing.F) {
 	whole, _ := smallLog(f)
 	f.Add(whole)
 	f.Add(whole[:len(whole)-30])
+	f.Add(append(slices.Clone(whole), make([]byte, 100)...))
 	f.Add(appendHeader(nil, 1))
 	f.Add(append(appendHeader(nil, 1), 0xff, 0xff, 0xff, 3, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1))
 	f.Fuzz(func(t *testing.T, b []byte) {
