@@ -38,7 +38,7 @@ const (
 	Stat // also File.Size
 	SyncDir
 	Lock
-	Read // also ReadAt
+	Read    // also ReadAt
 	Write   // at the end; also a WriteAt that makes the file longer
 	WriteAt // in place
 	Sync
