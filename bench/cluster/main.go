@@ -45,6 +45,7 @@ type bench struct {
 	out     string // folder of the data
 	weft    string // program
 	exe     string // this program
+	rest    time.Duration // between single writes of new ids and of the same
 	profile string // folder of profiles; empty: none
 
 	docs, rounds, writes      int
@@ -77,6 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	fl.SetOutput(stderr)
 	fl.StringVar(&b.out, "out", "", "`folder` for data; a temporary one by default. Its folder data is emptied before and after")
 	fl.StringVar(&b.weft, "weft", "", "weft `program`; built from the checkout by default")
+	fl.DurationVar(&b.rest, "rest", 0, "`time` between single writes of new ids and of the same again; behind ten minutes members are not compared for these")
 	fl.StringVar(&b.profile, "profile", "", "`folder` for CPU profiles of all processes over what is measured")
 	fl.IntVar(&b.docs, "docs", 1_000_000, "documents of a generated corpus")
 	fl.IntVar(&b.rounds, "rounds", 15, "rounds of searches; in each every query is sent once to every arm")

@@ -60,6 +60,13 @@ func (b *bench) singles(ctx context.Context) (err error) {
 		return err
 	}
 	for _, again := range []bool{false, true} { // ids that are new, and then the same
+		if again && b.rest > 0 {
+			select {
+			case <-time.After(b.rest):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
 		times, rates, err := b.writeRounds(ctx, c, systems)
 		if err != nil {
 			return err

@@ -171,7 +171,8 @@ type SumsRequest struct {
 	After string
 	Limit int // 1 to MaxIDs, with Range
 	// Fence, with IDs, ends the right of every Sync that names an earlier fence to change one of these documents. So whoever finds members
-	// equal knows that none is changed any more by what somebody saw of them before.
+	// equal knows that none is changed any more by what somebody saw of them before. And no write of one that is there is IndexReply.Fresh behind it,
+	// nor one that came before it and that the sums do not show: who writes it compares the members, so that a Sync of what was seen is seen.
 	Fence bool
 }
 

@@ -254,9 +254,9 @@ type IndexRequest struct {
 type IndexReply struct {
 	Meta
 	api.WriteReply
-	// Fresh says that no document had the id, and that none with it was deleted for longer than a write is under way. So nothing
-	// that was written to the id at the same time came before: writers of whom one finds all members of a group so did not cross there.
-	// False says nothing.
+	// Fresh says that nothing was done with the id for longer than a write is under way: no document with it was written or deleted, and nobody
+	// looked at one with a fence (SumsRequest.Fence). So nothing that was written to the id at the same time came before: writers of whom one
+	// finds all members of a group so did not cross there. False says nothing.
 	Fresh bool
 }
 

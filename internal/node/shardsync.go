@@ -127,7 +127,8 @@ func (l *shardLeaf) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.Sums
 	})
 }
 
-// fence makes one for documents of the index.
+// fence makes one for documents of the index. What is written to one of them behind it, and what was before and is not shown yet when it returns, is
+// not Fresh.
 func (c *leafCall) fence(ids []string) (uint64, error) {
 	if prob := c.index(); prob != nil {
 		return 0, prob
@@ -139,7 +140,11 @@ func (c *leafCall) fence(ids []string) (uint64, error) {
 	defer l.release()
 	ctx, stop := l.within(c.ctx)
 	defer stop()
-	return l.fences.make(ctx, ids)
+	fence, err := l.fences.make(ctx, ids)
+	if err == nil {
+		err = l.eng.Disturb(ctx, ids)
+	}
+	return fence, err
 }
 
 // lookEverySums is how many sources are read between two looks at the context.

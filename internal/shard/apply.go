@@ -24,14 +24,15 @@ type Op struct {
 // OpResult is what became of one operation.
 type OpResult struct {
 	Existed bool // a live document had the key before
-	// Fresh says that none had it for Undisturbed: there was none, and in that time none was deleted or asked to be. It may be false all the
-	// same: of deletions only so much is kept as has room.
+	// Fresh says that nothing was done with the key for Undisturbed: none with it was written, deleted or asked to be, and nobody looked at one
+	// that was there (see Disturb). It may be false all the same: of deletions and looks only so much is kept as has room, what is in
+	// a memtable counts as written now, and what is in a segment as when the segment was made of one.
 	Fresh bool
 	Err   error // nil, ErrExists, ErrChanged or an *InvalidError: the operation had no effect
 }
 
-// Undisturbed is for how long a key that was deleted, or was to be and was not there, and every key of a shard that was opened with what an
-// earlier process wrote, is not written Fresh. It is far longer than one write is under way anywhere.
+// Undisturbed is for how long a key with which something was done, and every key of a shard that was opened with what an earlier process wrote,
+// is not written Fresh. It is far longer than one write is under way anywhere.
 const Undisturbed = 10 * time.Minute
 
 // candidate is a place in a segment where the key of an operation stands, looked up before writeMu is taken.
@@ -272,12 +273,13 @@ func (s *Shard) effect(w *worker, ops []Op, results []OpResult, ts uint64, froze
 		}
 		old, doc, exists := s.findApplied(op.key(), frozen, found[:n])
 		found = found[n:]
-		r.Existed, r.Fresh = exists, !exists && !op.Delete && !s.writeMu.deleted.lately(op.Doc.Key, now)
+		r.Existed = exists
+		r.Fresh = !op.Delete && (!exists || old.rested(now)) && !s.writeMu.disturbed.lately(op.Doc.Key, now)
 		if !op.Delete {
 			batched++
 		}
 		if op.Delete {
-			s.writeMu.deleted.add(op.Key, now)
+			s.writeMu.disturbed.add(op.Key, now)
 		}
 		switch {
 		case !op.If.holds(old, doc, exists):

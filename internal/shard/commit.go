@@ -26,6 +26,20 @@ type replacement struct {
 	file    *segmentFile // nil when no document is left
 }
 
+// since is when the last of the documents was written, or later.
+func (r *replacement) since() time.Time {
+	var last time.Time
+	for _, p := range r.sources {
+		if p.mem != nil {
+			return time.Now()
+		}
+		if p.since.After(last) {
+			last = p.since
+		}
+	}
+	return last
+}
+
 // built is a new segment object; release ends its protection from collection.
 type built struct {
 	file    *segmentFile
@@ -343,7 +357,7 @@ func (s *Shard) install(rep replacement, entries []entry, dropped []*part, flush
 		}
 	}
 	if rep.file != nil {
-		p := newSegmentPart(rep.file)
+		p := newSegmentPart(rep.file, rep.since())
 		p.deletes = entries[len(entries)-1].ref
 		s.carryOver(rep, p)
 		segments = append(segments, p)

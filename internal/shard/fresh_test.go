@@ -1,13 +1,17 @@
 package shard
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weft-search/weft/internal/schema"
+	"github.com/weft-search/weft/internal/vfs/faultfs"
 	"github.com/weft-search/weft/internal/vfs/memfs"
 )
 
@@ -63,10 +67,162 @@ func TestFreshOperations(t *testing.T) {
 	})
 }
 
-// TestDepartedKeys holds what is kept of deletions against all of them.
+// TestFreshOverwrites follows what is said of writes to documents that are there.
+func TestFreshOverwrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := Open(t.Context(), bubbleConfig(t, memfs.New(nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { closeShard(t, s) }()
+		doc := func(key string) Op {
+			return put(&schema.Document{Key: key, Fields: []schema.Values{{Field: fID, Text: []string{key}}}})
+		}
+		fresh := func(what, key string, want bool) {
+			t.Helper()
+			res, err := s.Apply(t.Context(), []Op{doc(key)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !res[0].Existed || res[0].Fresh != want {
+				t.Errorf("%s: %+v", what, res[0])
+			}
+		}
+		flush := func() {
+			t.Helper()
+			if err := s.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		look := func(keys ...string) {
+			t.Helper()
+			if err := s.Disturb(t.Context(), keys); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var ops []Op
+		for i := range 100 {
+			ops = append(ops, doc(strconv.Itoa(i)))
+		}
+		if _, err := s.Apply(t.Context(), ops); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(2 * Undisturbed)
+		fresh("in a memtable", "0", false)
+		flush()
+		fresh("in a segment of now", "1", false)
+		<-time.After(Undisturbed - time.Second)
+		fresh("in a segment of a while ago", "2", false)
+		<-time.After(2 * time.Second)
+		fresh("in a segment of long ago", "3", true)
+		fresh("which was written a moment ago", "3", false)
+		look("4", "nosuch")
+		fresh("which somebody looked at", "4", false)
+		fresh("which nobody looked at", "5", true)
+		fresh("behind a look at one that is not there", "6", true)
+		if _, err := s.Apply(t.Context(), []Op{{Delete: true, Key: "7"}}); err != nil {
+			t.Fatal(err)
+		}
+		flush()
+		if err := s.Merge(t.Context(), 1); err != nil { // with what was written now
+			t.Fatal(err)
+		}
+		fresh("in a segment that was merged with one of now", "8", false)
+		<-time.After(Undisturbed + time.Second)
+		fresh("long after it", "9", true)
+		flush()
+		<-time.After(Undisturbed + time.Second)
+		fresh("in the one of two segments of long ago", "10", true)
+		flush()
+		look("11")
+		<-time.After(Undisturbed + 2*time.Second)
+		if err := s.Merge(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		fresh("in a segment that was merged of old ones", "12", true)
+		fresh("which somebody looked at long ago", "11", true)
+	})
+}
+
+// TestDisturbWaitsForWrites looks at a document that is applied and not visible yet.
+func TestDisturbWaitsForWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys := faultfs.New(memfs.New(nil))
+		s, err := Open(t.Context(), bubbleConfig(t, fsys))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeShard(t, s)
+		doc := func(key string) Op {
+			return put(&schema.Document{Key: key, Fields: []schema.Values{{Field: fID, Text: []string{key}}}})
+		}
+		if _, err := s.Apply(t.Context(), []Op{doc("a"), doc("b")}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(Undisturbed + time.Second)
+		_, before := s.Version()
+		held, gate := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		fsys.Before(func(op faultfs.Op) {
+			if op.Kind == faultfs.Sync {
+				once.Do(func() {
+					close(held)
+					<-gate
+				})
+			}
+		})
+		var wg sync.WaitGroup
+		var res []OpResult
+		wg.Go(func() {
+			var err error
+			if res, err = s.Apply(t.Context(), []Op{doc("a")}); err != nil {
+				t.Error(err)
+			}
+		})
+		<-held
+		// Of another document nothing is under way.
+		if err := s.Disturb(t.Context(), []string{"b", "nosuch"}); err != nil {
+			t.Fatal(err)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.Disturb(gone, []string{"a"}); !errors.Is(err, context.Canceled) {
+			t.Errorf("with a context that has ended: %v", err)
+		}
+		looked := false
+		wg.Go(func() {
+			if err := s.Disturb(t.Context(), []string{"a"}); err != nil {
+				t.Error(err)
+			}
+			looked = true
+			sn := s.Snapshot()
+			defer sn.Release()
+			if ts := sn.CommitTS(); ts <= before {
+				t.Errorf("the look shows the shard as of %d, before the write", ts)
+			}
+		})
+		synctest.Wait()
+		if looked {
+			t.Error("the look did not wait for the write")
+		}
+		close(gate)
+		wg.Wait()
+		if !res[0].Fresh {
+			t.Error("the write came before the look and is not fresh")
+		}
+		if res, err = s.Apply(t.Context(), []Op{doc("b")}); err != nil || res[0].Fresh {
+			t.Errorf("behind the look: %+v, %v", res, err)
+		}
+	})
+}
+
+// TestDisturbancesOfKeys holds what is kept of deletions against all of them.
 func TestDepartedKeys(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
-	var d departed
+	var d disturbances
 	now := time.Now()
 	if d.lately("a", now) {
 		t.Error("nothing was deleted")

@@ -93,7 +93,7 @@ func Open(ctx context.Context, cfg Config) (_ *Shard, err error) {
 		return nil, err
 	}
 	if s.writeMu.lastTS > 0 || cfg.Disturbed {
-		s.writeMu.deleted.all(time.Now())
+		s.writeMu.disturbed.all(time.Now())
 	}
 	s.start()
 	return s, nil
@@ -183,6 +183,7 @@ func (s *Shard) loadSegments(ctx context.Context) error {
 	if s.cfg.QuickOpen {
 		verify = segment.VerifySmall
 	}
+	now := time.Now()
 	for _, meta := range m.Segments {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -191,7 +192,7 @@ func (s *Shard) loadSegments(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p := newSegmentPart(f)
+		p := newSegmentPart(f, now)
 		s.mu.segments = append(s.mu.segments, p)
 		ref, ok := refs[meta.ID]
 		if !ok {

@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"time"
+
 	"github.com/weft-search/weft/internal/invariant"
 	"github.com/weft-search/weft/internal/score"
 	"github.com/weft-search/weft/internal/segment"
@@ -21,6 +23,7 @@ type part struct {
 
 	// Guarded by Shard.writeMu.
 	applied bitset.Set // documents that no applied operation killed
+	since   time.Time  // of a segment: no document of it was written later; does not change
 
 	// Guarded by Shard.mu.
 	docs      uint32     // visible documents, dead ones too; grows in a memtable
@@ -39,10 +42,13 @@ type part struct {
 	gone  bool // replaced by nothing: every document was dead
 }
 
-func newSegmentPart(f *segmentFile) *part {
+func newSegmentPart(f *segmentFile, since time.Time) *part {
 	n := int(f.r.NumDocs())
-	return &part{seg: f, docs: uint32(n), live: bitset.Full(n), applied: bitset.Full(n), stats: f.stats()}
+	return &part{seg: f, since: since, docs: uint32(n), live: bitset.Full(n), applied: bitset.Full(n), stats: f.stats()}
 }
+
+// rested tells whether every document of the part was written longer than Undisturbed ago.
+func (p *part) rested(now time.Time) bool { return p.seg != nil && now.Sub(p.since) > Undisturbed }
 
 func newMemPart() *part { return &part{mem: memtable.New(), tag: segmentIDs.Add(1)} }
 

@@ -72,8 +72,9 @@ type Shard struct {
 		schema *schema.Schema
 		lastTS uint64
 		logged int64 // bytes of records since the last freeze
-		// deleted are the keys that were deleted lately, or may have been: all when the shard was opened with what had been written to it before.
-		deleted departed
+		// disturbed are the keys with which something was done lately, or may have been, that no segment and no memtable tells of: they were deleted, or
+		// somebody looked at them. They are all keys when the shard was opened with what had been written to it before.
+		disturbed disturbances
 	}
 
 	mu struct {

@@ -78,7 +78,7 @@ func (s *Shard) stage(rep replacement, release func() error) {
 	defer s.mu.Unlock()
 	src := rep.sources[0]
 	if rep.file != nil {
-		p := newSegmentPart(rep.file)
+		p := newSegmentPart(rep.file, rep.since())
 		p.staged = release
 		s.carryOver(rep, p)
 		s.mu.segments = append(s.mu.segments[:len(s.mu.segments):len(s.mu.segments)], p)

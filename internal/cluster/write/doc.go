@@ -20,9 +20,11 @@
 // is put there once more. It is as if it had been written at that moment: nobody was told before that it is in. A load that is sent again
 // is not put once more, for others may have written since; what only copies tell of, and the load has otherwise, is not known to be in.
 //
-// A write is not compared where every member calls it fresh: nothing had its id, and nothing was deleted there for far longer than a write
-// is under way. Then no other write of the id came before it at any member while it was under way: what is under way beside it comes
-// behind it at all of them, and so does not cross it. Among those others each is compared, or was not crossed either.
+// A write is not compared where every member calls it fresh: nothing was done with its id for far longer than a write is under way. Nothing was
+// written or deleted, and nobody looked at the document to copy it. Then no other write of the id came before it at any member while it was under
+// way: what is under way beside it comes behind it at all of them, and so does not cross it; of two writes one at most is fresh everywhere, and the
+// others are compared. What the members had before need not be equal. And a copy that somebody makes of what he saw at one member before the
+// write came there, and puts where it had come already, is not missed: he has looked at that member, so the write is not fresh there.
 //
 // # Schemas
 //

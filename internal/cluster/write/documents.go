@@ -146,9 +146,8 @@ func (d *writing) finish(ctx context.Context, st *members.State, list, in []got[
 	return reply, nil
 }
 
-// uncrossed tells whether a write cannot have crossed with another: at every member nothing had been there for longer than writes are under
-// way. So whatever else is written to the id comes behind it at all of them, or was there long before at none, and whoever wrote that
-// compares the members in turn.
+// uncrossed tells whether a write cannot have crossed with another: at every member nothing had been done with the id for longer than writes are
+// under way. So whatever else is written to it comes behind this one at all of them, and whoever wrote that compares the members in turn.
 func uncrossed(in []got[leaf.IndexReply]) bool {
 	return !slices.ContainsFunc(in, func(g got[leaf.IndexReply]) bool { return !g.reply.Fresh })
 }

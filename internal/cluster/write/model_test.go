@@ -54,6 +54,7 @@ type held struct {
 	loads  map[string]api.BulkReply
 	// deleted says that a document was, or was to be; time does not pass in a model.
 	deleted bool
+	aged    map[string]bool   // documents with which nothing was done for long
 	fences  map[string]uint64 // the latest of each document
 	synced  map[string]bool   // what a Sync changed last
 }
@@ -64,6 +65,7 @@ func (h *held) wrote(id string, bySync bool) {
 		h.synced = map[string]bool{}
 	}
 	h.synced[id] = bySync
+	delete(h.aged, id)
 }
 
 // model is a member that holds its documents in maps.
@@ -246,11 +248,12 @@ func (m *model) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.IndexR
 			return nil, prob
 		}
 		_, exists := h.docs[key]
+		fresh := !exists && !h.deleted || exists && h.aged[key]
 		h.docs[key] = source
 		h.wrote(key, false)
 		m.puts[key]++
 		reply := api.WriteReply{OK: true, ID: key, Members: api.Members{OK: 1, Total: 1}, Inferred: inferred}
-		return &leaf.IndexReply{WriteReply: reply, Fresh: !exists && !h.deleted}, nil
+		return &leaf.IndexReply{WriteReply: reply, Fresh: fresh}, nil
 	})
 }
 
@@ -339,6 +342,7 @@ func (m *model) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsRepl
 			reply.Fence = m.fence
 			for _, id := range req.IDs {
 				h.fences[id] = m.fence
+				delete(h.aged, id)
 			}
 			for i, id := range req.IDs {
 				if h.synced[id] {
@@ -521,6 +525,21 @@ func (c *cluster) disturb() {
 		m.mu.Lock()
 		m.deleted = true
 		m.mu.Unlock()
+	}
+}
+
+// age lets a member have documents since long ago. No document is the same as none.
+func (m *model) age(index string, docs map[string]string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.indexes[index]
+	h.aged, h.deleted = map[string]bool{}, false
+	for id, source := range docs {
+		if source == "" {
+			delete(h.docs, id)
+			continue
+		}
+		h.docs[id], h.aged[id] = source, true
 	}
 }
 

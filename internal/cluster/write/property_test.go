@@ -3,6 +3,7 @@ package write
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -279,6 +281,134 @@ func TestNewDocumentsEndEqual(t *testing.T) {
 	}
 	if compared == 0 || not == 0 {
 		t.Errorf("in %d cases members were compared, in %d not always", compared, not)
+	}
+}
+
+// repair makes the members of a group equal to the first for a document, as jobs do: it looks at all, and changes what it has seen to differ.
+// It tells whether it has changed any.
+func (c *cluster) repair(ctx context.Context, id string) (changed bool, err error) {
+	ms := c.group(0)
+	looks := make([]*leaf.SumsReply, len(ms))
+	errs := make([]error, len(ms))
+	each(len(ms), func(i int) {
+		looks[i], errs[i] = ms[i].Sums(ctx, &leaf.SumsRequest{Index: "x", IDs: []string{id}, Fence: true})
+	})
+	if err := errors.Join(errs...); err != nil {
+		return false, err
+	}
+	item := leaf.SyncItem{ID: id}
+	if looks[0].Sums[0] == (leaf.Sum{}) {
+		reply, err := ms[0].Sync(ctx, &leaf.SyncRequest{Index: "x", Items: []leaf.SyncItem{item}, Fence: looks[0].Fence})
+		if err != nil || !reply.Applied[0] {
+			return false, err // it has come there
+		}
+	} else if _, err := ms[0].Export(ctx, &leaf.ExportRequest{Index: "x", IDs: []string{id}}, func(doc leaf.ExportedDoc) error {
+		item.Body = slices.Clone(doc.Source)
+		return nil
+	}); err != nil || item.Body == nil {
+		return false, err
+	}
+	for i, m := range ms[1:] {
+		have := looks[i+1]
+		if have.Sums[0] == looks[0].Sums[0] {
+			continue
+		}
+		item.Expect = have.Sums[0]
+		reply, err := m.Sync(ctx, &leaf.SyncRequest{Index: "x", Items: []leaf.SyncItem{item}, Fence: have.Fence})
+		if err != nil {
+			return changed, err
+		}
+		changed = changed || reply.Applied[0]
+	}
+	return changed, nil
+}
+
+// TestOldDocumentsEndEqual lets two or three writers cross at one document that members have since long ago, equal or not, with deletes among them
+// and repairs that make members equal to the first. A write that nothing crosses is not compared.
+func TestOldDocumentsEndEqual(t *testing.T) {
+	compared, not := 0, 0
+	var copied atomic.Int64
+	for seed := range uint64(rounds(t, 600, 6000)) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, 2+int(seed%2))
+			s := &storm{c: c, h: &history{}, hints: &hintBook{}}
+			for range 2 {
+				s.writers = append(s.writers, c.writer(Options{Hints: s.hints}))
+			}
+			put(t, s.writers[0], `{"id":"first","n":0}`)
+			r := rand.New(rand.NewPCG(seed, 9))
+			contents := []string{`{"id":"a","n":1}`, `{"id":"a","n":2}`, ""}
+			for i, m := range c.all() {
+				m.age("x", map[string]string{"a": contents[r.IntN(3)*r.IntN(2)]})
+				m.jitter(seed*100+uint64(i), time.Millisecond)
+			}
+			later := func() <-chan time.Time { return time.After(time.Duration(r.Int64N(int64(2 * time.Millisecond)))) }
+			var wg sync.WaitGroup
+			for n := range 1 + r.IntN(3) {
+				w, wait, deletes, source := s.writers[n%2], later(), n > 0 && r.IntN(3) == 0, contents[r.IntN(2)]
+				if deletes {
+					source = ""
+				} else if r.IntN(2) == 0 {
+					source = fmt.Sprintf(`{"id":"a","n":%d}`, n+10)
+				}
+				wg.Go(func() {
+					<-wait
+					a := s.h.begin("a", source)
+					var err error
+					if deletes {
+						_, err = w.Delete(t.Context(), "x", "a")
+					} else {
+						_, err = w.Index(t.Context(), &leaf.IndexRequest{Index: "x", Body: []byte(source)})
+					}
+					s.h.end(a, err == nil)
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			for range r.IntN(3) {
+				wait := later()
+				wg.Go(func() {
+					<-wait
+					changed, err := c.repair(t.Context(), "a")
+					if err != nil {
+						t.Error(err)
+					}
+					if changed {
+						copied.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+			if wrong := c.same("x"); wrong != "" {
+				t.Errorf("seed %d: %s", seed, wrong)
+			}
+			for _, m := range c.all() {
+				if have := m.docs("x")["a"]; !s.h.allows("a", have) {
+					t.Errorf("seed %d: %s has %q", seed, m.addr, have)
+				}
+			}
+			if len(s.hints.ids) > 0 {
+				t.Errorf("seed %d: hints %v", seed, s.hints.ids)
+			}
+			puts, sums := 0, 0
+			for _, m := range c.all() {
+				puts, sums = puts+m.called("Index"), sums+m.called("Sums")
+			}
+			if sums == 0 && puts > 0 {
+				not++
+			} else {
+				compared++
+			}
+			for _, w := range s.writers {
+				if err := w.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	if compared == 0 || not == 0 || copied.Load() == 0 {
+		t.Errorf("in %d cases members were compared, in %d not; %d were copied to", compared, not, copied.Load())
 	}
 }
 

@@ -1,0 +1,107 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Disturb notes that somebody looks at documents, to decide by what he sees what copies of them elsewhere, or these, are to be. Behind it none
+// of them is written Fresh for the time of Undisturbed, and all that was applied to them before is visible. So of a write that the look does not
+// show it is known that something was done with its document meanwhile. Keys without a document are not noted. The error is what ended ctx.
+func (s *Shard) Disturb(ctx context.Context, keys []string) error {
+	wr := s.disturb(keys)
+	if wr == nil {
+		return nil
+	}
+	// Whether it fails is nobody's concern: then what it waited for does not become visible either.
+	select {
+	case <-wr.done:
+	case s.lead <- struct{}{}:
+		s.commitQueue()
+		<-s.lead
+	case <-ctx.Done():
+		return fmt.Errorf("wait for writes of documents that are looked at: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// disturb returns what to wait for, nil if all is visible.
+func (s *Shard) disturb(keys []string) *write {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	now, pending := time.Now(), false
+	var rest []Op
+	for _, key := range keys {
+		in, shown := s.inMemtable(key)
+		switch {
+		case in: // nothing there is Fresh
+			pending = pending || !shown
+		default:
+			rest = append(rest, Op{Delete: true, Key: key})
+		}
+	}
+	if len(rest) > 0 && s.anyRested(now) {
+		pending = s.disturbSegments(rest, now) || pending
+	}
+	if !pending {
+		return nil
+	}
+	wr := &write{mem: s.writeMu.active, done: make(chan struct{})}
+	s.enqueue(wr)
+	return wr
+}
+
+// disturbSegments notes a look at documents that were in no memtable. It tells whether one came into one meanwhile that is not visible yet.
+// It needs writeMu, which it gives up for a while.
+func (s *Shard) disturbSegments(ops []Op, now time.Time) (pending bool) {
+	w, results := &worker{}, make([]OpResult, len(ops))
+	s.writeMu.Unlock()
+	layout := s.lookUp(w, ops, results)
+	s.writeMu.Lock()
+	if layout != s.layout.Load() {
+		s.lookUp(w, ops, results)
+	}
+	found := w.found
+	for i := range ops {
+		key := ops[i].Key
+		in, shown := s.inMemtable(key)
+		pending = pending || in && !shown
+		for len(found) > 0 && found[0].op == i {
+			c := found[0]
+			found = found[1:]
+			if p, d, ok := current(c.p, c.doc); ok && !in && p.applied.Has(d) && p.rested(now) {
+				s.writeMu.disturbed.add(key, now)
+			}
+		}
+	}
+	return pending
+}
+
+// inMemtable tells whether the document that is alive after all applied operations is in a memtable, and then whether it is visible. It
+// needs writeMu.
+func (s *Shard) inMemtable(key string) (in, shown bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range [...]*part{s.writeMu.active, s.mu.frozen} {
+		if p == nil {
+			continue
+		}
+		if d, ok := p.findApplied(key); ok {
+			return true, d < p.docs && p.live.Has(d)
+		}
+	}
+	return false, false
+}
+
+// anyRested tells whether any segment has documents that may be written Fresh. It needs writeMu.
+func (s *Shard) anyRested(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.mu.segments {
+		if p.rested(now) {
+			return true
+		}
+	}
+	return false
+}
