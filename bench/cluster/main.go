@@ -42,11 +42,11 @@ func main() {
 
 // bench is one run of the command.
 type bench struct {
-	out     string // folder of the data
-	weft    string // program
-	exe     string // this program
+	out     string        // folder of the data
+	weft    string        // program
+	exe     string        // this program
 	rest    time.Duration // between single writes of new ids and of the same
-	profile string // folder of profiles; empty: none
+	profile string        // folder of profiles; empty: none
 
 	docs, rounds, writes      int
 	clients                   []int
