@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/topology/placement"
@@ -16,8 +17,9 @@ import (
 type Member struct {
 	Addr string // as the map has it; unique
 	Leaf leaf.Member
-	// Silent says that the member answered no ping when readers last pinged it, and nothing since. They keep it.
+	// Silent says that the member answered no ping when it was last pinged, and nothing since: see Attend.
 	Silent atomic.Bool
+	pinged atomic.Pointer[time.Time] // when a caller of Gone did so last
 }
 
 // Group is one shard: members that hold the same documents, in order of preference. The first is the primary.

@@ -34,7 +34,7 @@ const DefaultCallTimeout = 30 * time.Second
 const DefaultStreamIdle = 30 * time.Second
 
 // DefaultHung is the Hung of Options that set none.
-const DefaultHung = 4 * time.Second
+const DefaultHung = members.DefaultHung
 
 // maxStale is how often a call is repeated because its shard map was refused.
 const maxStale = 3

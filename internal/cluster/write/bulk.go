@@ -21,6 +21,7 @@ import (
 	"github.com/weft-search/weft/internal/front"
 	"github.com/weft-search/weft/internal/leaf"
 	"github.com/weft-search/weft/internal/schema/jsondoc"
+	"github.com/weft-search/weft/internal/serve"
 )
 
 // A chunk is what goes to a group at once. It is what a node applies at once, too.
@@ -895,11 +896,9 @@ func (l *load) isHung(addr string) bool {
 }
 
 func (l *load) sendOnce(ctx context.Context, st *members.State, t target, c *chunk, key string) (*leaf.BulkReply, error) {
-	cctx, cancel := within(ctx, l.w.o.Limits.ChunkTimeout)
-	defer cancel()
-	reply, err := l.bulkAt(cctx, st, t, c.ty, key, c.raws)
+	reply, err := l.bulkAt(ctx, st, t, c.ty, key, c.raws)
 	if err != nil {
-		if cctx.Err() != nil && ctx.Err() == nil {
+		if late := leaf.OutcomeOf(err) == serve.TimedOut || errors.Is(err, members.ErrHung); late && ctx.Err() == nil {
 			l.mu.Lock()
 			l.hung[t.Addr] = true
 			l.mu.Unlock()
@@ -918,10 +917,12 @@ func (l *load) sendOnce(ctx context.Context, st *members.State, t target, c *chu
 	return reply, nil
 }
 
-// bulkAt gives a member lines.
+// bulkAt gives a member lines, within the time of a chunk.
 func (l *load) bulkAt(ctx context.Context, st *members.State, t target, ty *typing, key string, lines []byte) (*leaf.BulkReply, error) {
-	return writeAt(ctx, l.ix, st, t, ty, func() (*leaf.BulkReply, error) {
-		return t.Leaf.Bulk(ctx, &leaf.BulkRequest{Index: l.ix.name, View: leaf.View{Epoch: st.Epoch()}, Key: key, Existing: true}, bytes.NewReader(lines))
+	return attended(ctx, l.w, t, "Bulk", l.w.o.Limits.ChunkTimeout, true, func(ctx context.Context) (*leaf.BulkReply, error) {
+		return writeAt(ctx, l.ix, st, t, ty, func() (*leaf.BulkReply, error) {
+			return t.Leaf.Bulk(ctx, &leaf.BulkRequest{Index: l.ix.name, View: leaf.View{Epoch: st.Epoch()}, Key: key, Existing: true}, bytes.NewReader(lines))
+		})
 	})
 }
 

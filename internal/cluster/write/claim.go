@@ -132,9 +132,7 @@ func (l *load) sentBefore(ctx context.Context, st *members.State, to []target, c
 		g := &asked[i]
 		g.target = to[i]
 		g.reply, g.err = l.sendTo(ctx, to[i], func() (*leaf.BulkReply, error) {
-			cctx, cancel := within(ctx, l.w.o.Limits.ChunkTimeout)
-			defer cancel()
-			return l.bulkAt(cctx, st, to[i], c.ty, key, []byte(noDocument))
+			return l.bulkAt(ctx, st, to[i], c.ty, key, []byte(noDocument))
 		})
 	})
 	took := 0
@@ -190,7 +188,7 @@ func (l *load) tell(ctx context.Context, st *members.State, ty *typing, key stri
 	to := slices.DeleteFunc(targets(st.Groups[0]), func(t target) bool { return l.isHung(t.Addr) })
 	giveUp := time.Now().Add(l.w.o.Limits.BulkStall)
 	for {
-		list, err := fan(ctx, l.w, to, l.w.o.Limits.ChunkTimeout, func(ctx context.Context, t target) (*leaf.BulkReply, error) {
+		list, err := fan(ctx, l.w, to, func(ctx context.Context, t target) (*leaf.BulkReply, error) {
 			return l.bulkAt(ctx, st, t, ty, key, []byte(body))
 		})
 		if err != nil {

@@ -67,8 +67,8 @@ func (d *writing) run(ctx context.Context, st *members.State) (*leaf.IndexReply,
 		}
 		d.watch.lap(StageType)
 		to := targets(st.Writers(d.key)...)
-		list, err := fan(ctx, d.w, to, d.w.o.Limits.CallTimeout, func(ctx context.Context, t target) (*leaf.IndexReply, error) {
-			return d.put(ctx, st, t)
+		list, err := fan(ctx, d.w, to, func(ctx context.Context, t target) (*leaf.IndexReply, error) {
+			return attended(ctx, d.w, t, "Index", d.w.o.Limits.CallTimeout, true, func(ctx context.Context) (*leaf.IndexReply, error) { return d.put(ctx, st, t) })
 		})
 		if err != nil {
 			return nil, err
@@ -418,8 +418,10 @@ func worst(errs []error) error {
 
 // deleteAt deletes documents of one share.
 func (w *Writer) deleteAt(ctx context.Context, st *members.State, ix *index, ids []string, to []target, odd *account) ([]got[deleted], error) {
-	list, err := fan(ctx, w, to, w.o.Limits.CallTimeout, func(ctx context.Context, t target) (*deleted, error) {
-		reply, err := t.Leaf.DeleteMany(ctx, &leaf.DeleteRequest{Index: ix.name, View: leaf.View{Epoch: st.Epoch()}, IDs: ids})
+	list, err := fan(ctx, w, to, func(ctx context.Context, t target) (*deleted, error) {
+		reply, err := attended(ctx, w, t, "DeleteMany", w.o.Limits.CallTimeout, true, func(ctx context.Context) (*leaf.DeleteReply, error) {
+			return t.Leaf.DeleteMany(ctx, &leaf.DeleteRequest{Index: ix.name, View: leaf.View{Epoch: st.Epoch()}, IDs: ids})
+		})
 		switch {
 		case hasCode(err, api.IndexNotFound):
 			return &deleted{absent: true}, nil
@@ -642,12 +644,14 @@ func (p *syncPart) run(ctx context.Context, groups []*members.Group) (snapshot l
 	for k, i := range p.at {
 		items[k], ids[k] = s.items[i], s.items[i].ID
 	}
-	list, err := fan(ctx, w, targets(groups[0]), w.o.Limits.CallTimeout, func(ctx context.Context, t target) (*leaf.SyncReply, error) {
-		if err := s.ix.ready(ctx, p.st, t, s.ty); err != nil {
-			return nil, err
-		}
-		reply, err := t.Leaf.Sync(ctx, &leaf.SyncRequest{
-			Index: s.ix.name, View: leaf.View{Epoch: p.st.Epoch()}, Items: items, Fence: w.fences.below(s.fence, t.Addr),
+	list, err := fan(ctx, w, targets(groups[0]), func(ctx context.Context, t target) (*leaf.SyncReply, error) {
+		reply, err := attended(ctx, w, t, "Sync", w.o.Limits.CallTimeout, true, func(ctx context.Context) (*leaf.SyncReply, error) {
+			if err := s.ix.ready(ctx, p.st, t, s.ty); err != nil {
+				return nil, err
+			}
+			return t.Leaf.Sync(ctx, &leaf.SyncRequest{
+				Index: s.ix.name, View: leaf.View{Epoch: p.st.Epoch()}, Items: items, Fence: w.fences.below(s.fence, t.Addr),
+			})
 		})
 		if err == nil && (len(reply.Applied) != len(items) || len(reply.Sums) != len(items) || reply.Problems != nil && len(reply.Problems) != len(items)) {
 			err = fmt.Errorf("%s answers %d of %d items", t.Addr, len(reply.Applied), len(items))

@@ -60,17 +60,15 @@ func each(n int, fn func(i int)) {
 	wg.Wait()
 }
 
-// fan makes one call at every target at once. A call that is known to have had no effect is made once more, but for refusals for want of
+// fan makes one call, which bounds its own time, at every target at once. A call that is known to have had no effect is made once more, but for refusals for want of
 // room that all targets agree on: these are the answer. The error is a *staleError; what else went wrong is in the list.
-func fan[R any](ctx context.Context, w *Writer, to []target, limit time.Duration, call func(ctx context.Context, t target) (*R, error)) ([]got[R], error) {
+func fan[R any](ctx context.Context, w *Writer, to []target, call func(ctx context.Context, t target) (*R, error)) ([]got[R], error) {
 	list := make([]got[R], len(to))
 	one := func(i int) {
 		g := &list[i]
 		g.target = to[i]
 		began := time.Now()
-		cctx, cancel := within(ctx, limit)
-		defer cancel()
-		g.reply, g.err = call(cctx, to[i])
+		g.reply, g.err = call(ctx, to[i])
 		g.took += time.Since(began)
 		if g.err != nil {
 			g.reply = nil

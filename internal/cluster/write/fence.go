@@ -95,8 +95,10 @@ func (w *Writer) fencedSums(ctx context.Context, st *members.State, name string,
 		for k, at := range parts[i].at {
 			own[k] = ids[at]
 		}
-		lists[i], errs[i] = fan(ctx, w, targets(parts[i].groups...), w.o.Limits.CallTimeout, func(ctx context.Context, t target) (*leaf.SumsReply, error) {
-			reply, err := leaf.FencedSums(ctx, t.Leaf, leaf.SumsRequest{Index: name, View: leaf.View{Epoch: st.Epoch()}, IDs: own})
+		lists[i], errs[i] = fan(ctx, w, targets(parts[i].groups...), func(ctx context.Context, t target) (*leaf.SumsReply, error) {
+			reply, err := attended(ctx, w, t, "Sums", w.o.Limits.CallTimeout, false, func(ctx context.Context) (*leaf.SumsReply, error) {
+				return leaf.FencedSums(ctx, t.Leaf, leaf.SumsRequest{Index: name, View: leaf.View{Epoch: st.Epoch()}, IDs: own})
+			})
 			if err == nil && len(reply.Sums) != len(own) {
 				err = fmt.Errorf("%s gives %d checksums for %d documents", t.Addr, len(reply.Sums), len(own))
 			}

@@ -180,7 +180,9 @@ func (ix *index) dropAt(ctx context.Context, st *members.State, watch *stopwatch
 			return nil, ix.undecided(ctx, "it cannot be deleted where coordinators agree on its fields", err)
 		}
 	}
-	list, err := fan(ctx, ix.w, targets(st.Groups...), ix.w.o.Limits.CallTimeout, func(ctx context.Context, t target) (*dropped, error) {
+	list, err := fan(ctx, ix.w, targets(st.Groups...), func(ctx context.Context, t target) (*dropped, error) {
+		ctx, cancel := within(ctx, ix.w.o.Limits.CallTimeout)
+		defer cancel()
 		reply, err := t.Leaf.DropIndex(ctx, &leaf.DropIndexRequest{Index: ix.name, Epoch: st.Epoch()})
 		switch {
 		case hasCode(err, api.IndexNotFound):

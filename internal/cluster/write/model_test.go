@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/zeebo/xxh3"
@@ -88,6 +89,7 @@ type model struct {
 	puts    map[string]int // writes of each document
 	fence   uint64         // the latest
 	old     bool           // it knows of no fences
+	stopped atomic.Bool    // it answers nothing, not even pings
 }
 
 func newModel(addr string) *model {
@@ -103,6 +105,13 @@ func do[R any](ctx context.Context, m *model, call string, epoch uint64, writes 
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if m.stopped.Load() {
+		m.mu.Lock()
+		m.calls[call]++
+		m.mu.Unlock()
+		<-ctx.Done()
+		return nil, &leaf.TransportError{Address: m.addr, Call: call, MaybeApplied: writes, Cause: context.Cause(ctx)}
 	}
 	f := fine
 	if m.fates != nil {
@@ -180,6 +189,14 @@ func (m *model) made(name string) *held {
 		m.indexes[name] = h
 	}
 	return h
+}
+
+func (m *model) Ping(ctx context.Context) (*leaf.PingReply, error) {
+	if m.stopped.Load() {
+		<-ctx.Done()
+		return nil, &leaf.TransportError{Address: m.addr, Call: "Ping", Cause: context.Cause(ctx)}
+	}
+	return &leaf.PingReply{}, nil
 }
 
 func (m *model) Info(ctx context.Context, req *leaf.InfoRequest) (*leaf.InfoReply, error) {

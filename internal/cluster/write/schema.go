@@ -647,7 +647,9 @@ func (ix *index) putFirst(ctx context.Context, st *members.State, sdl string) (f
 	to := targets(st.Groups[0])
 	list := make([]got[leaf.PutIndexReply], 0, len(to))
 	for _, t := range to {
-		one, err := fan(ctx, ix.w, []target{t}, ix.w.o.Limits.CallTimeout, func(ctx context.Context, t target) (*leaf.PutIndexReply, error) {
+		one, err := fan(ctx, ix.w, []target{t}, func(ctx context.Context, t target) (*leaf.PutIndexReply, error) {
+			ctx, cancel := within(ctx, ix.w.o.Limits.CallTimeout)
+			defer cancel()
 			reply, err := t.Leaf.PutIndex(ctx, &leaf.PutIndexRequest{Index: ix.name, Epoch: st.Epoch(), Schema: sdl})
 			if err == nil {
 				err = partial(&reply.Meta)

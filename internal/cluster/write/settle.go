@@ -197,9 +197,9 @@ func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][
 	sums, synced = make([][]leaf.Sum, len(s.to)), make([]map[string]bool, len(s.to))
 	errs, fences, none := make([]error, len(s.to)), make([]uint64, len(s.to)), make([]bool, len(s.to))
 	each(len(s.to), func(i int) {
-		cctx, cancel := within(ctx, s.w.o.Limits.CallTimeout)
-		defer cancel()
-		reply, err := leaf.FencedSums(cctx, s.to[i].Leaf, leaf.SumsRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, IDs: s.pending})
+		reply, err := attended(ctx, s.w, s.to[i], "Sums", s.w.o.Limits.CallTimeout, false, func(ctx context.Context) (*leaf.SumsReply, error) {
+			return leaf.FencedSums(ctx, s.to[i].Leaf, leaf.SumsRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, IDs: s.pending})
+		})
 		if err == nil {
 			fences[i] = reply.Fence
 			synced[i] = s.syncedAt(reply)
@@ -459,16 +459,16 @@ var errEnough = errors.New("enough documents")
 
 // export reads documents from a member, as far as they fit: read of the ids. Those that are not there are not in docs.
 func (s *settling) export(ctx context.Context, from target, ids []string) (docs map[string][]byte, read int, err error) {
-	ctx, cancel := within(ctx, s.w.o.Limits.CallTimeout)
-	defer cancel()
 	docs = make(map[string][]byte, len(ids))
 	size, last := 0, ""
-	_, err = from.Leaf.Export(ctx, &leaf.ExportRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, IDs: ids}, func(doc leaf.ExportedDoc) error {
-		docs[doc.ID], last = slices.Clone(doc.Source), doc.ID
-		if size += len(doc.Source); size >= settleBytes {
-			return errEnough
-		}
-		return nil
+	_, err = attended(ctx, s.w, from, "Export", s.w.o.Limits.CallTimeout, false, func(ctx context.Context) (*leaf.ExportReply, error) {
+		return from.Leaf.Export(ctx, &leaf.ExportRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, IDs: ids}, func(doc leaf.ExportedDoc) error {
+			docs[doc.ID], last = slices.Clone(doc.Source), doc.ID
+			if size += len(doc.Source); size >= settleBytes {
+				return errEnough
+			}
+			return nil
+		})
 	})
 	switch {
 	case errors.Is(err, errEnough):
@@ -484,14 +484,14 @@ func (s *settling) sync(ctx context.Context, t target, items []leaf.SyncItem) er
 	if len(items) == 0 {
 		return nil
 	}
-	ctx, cancel := within(ctx, s.w.o.Limits.CallTimeout)
-	defer cancel()
-	if s.ty != nil && !s.ty.absent {
-		if err := s.ix.ready(ctx, s.st, t, s.ty); err != nil {
-			return err
+	reply, err := attended(ctx, s.w, t, "Sync", s.w.o.Limits.CallTimeout, true, func(ctx context.Context) (*leaf.SyncReply, error) {
+		if s.ty != nil && !s.ty.absent {
+			if err := s.ix.ready(ctx, s.st, t, s.ty); err != nil {
+				return nil, err
+			}
 		}
-	}
-	reply, err := t.Leaf.Sync(ctx, &leaf.SyncRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, Items: items, Fence: s.fences[t.Addr]})
+		return t.Leaf.Sync(ctx, &leaf.SyncRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, Items: items, Fence: s.fences[t.Addr]})
+	})
 	if hasCode(err, api.IndexNotFound) {
 		s.ix.forget(t.Addr) // so that it is given the schema in the next round
 		return nil

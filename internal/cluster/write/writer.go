@@ -51,6 +51,9 @@ type Limits struct {
 	BulkStall     time.Duration // longest wait of a load for room at a member; 1 min
 	SchemaAge     time.Duration // for how long a schema is taken for the newest; 1 s
 	SettleTimeout time.Duration // settling what a caller did not wait for; 10 s
+	// Hung is how long a call of a member runs before the member is pinged; one that leaves two pings in a row unanswered, for half of that each, is
+	// not waited for, and while it answers none it is not written to; 4 s.
+	Hung time.Duration
 }
 
 func (l Limits) withDefaults() Limits {
@@ -77,6 +80,7 @@ func (l Limits) withDefaults() Limits {
 	defaults(&l.BulkStall, time.Minute)
 	defaults(&l.SchemaAge, time.Second)
 	defaults(&l.SettleTimeout, 10*time.Second)
+	defaults(&l.Hung, members.DefaultHung)
 	return l
 }
 
