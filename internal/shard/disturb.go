@@ -35,13 +35,13 @@ func (s *Shard) disturb(keys []string) *write {
 	for _, key := range keys {
 		in, shown := s.inMemtable(key)
 		switch {
-		case in: // nothing there is Fresh
+		case in: // nothing there is Fresh, nor will it be for the time of Undisturbed
 			pending = pending || !shown
 		default:
 			rest = append(rest, Op{Delete: true, Key: key})
 		}
 	}
-	if len(rest) > 0 && s.anyRested(now) {
+	if len(rest) > 0 && s.anySegment() {
 		pending = s.disturbSegments(rest, now) || pending
 	}
 	if !pending {
@@ -70,7 +70,7 @@ func (s *Shard) disturbSegments(ops []Op, now time.Time) (pending bool) {
 		for len(found) > 0 && found[0].op == i {
 			c := found[0]
 			found = found[1:]
-			if p, d, ok := current(c.p, c.doc); ok && !in && p.applied.Has(d) && p.rested(now) {
+			if p, d, ok := current(c.p, c.doc); ok && !in && p.applied.Has(d) {
 				s.writeMu.disturbed.add(key, now)
 			}
 		}
@@ -94,14 +94,9 @@ func (s *Shard) inMemtable(key string) (in, shown bool) {
 	return false, false
 }
 
-// anyRested tells whether any segment has documents that may be written Fresh. It needs writeMu.
-func (s *Shard) anyRested(now time.Time) bool {
+// anySegment tells whether there is a segment.
+func (s *Shard) anySegment() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.mu.segments {
-		if p.rested(now) {
-			return true
-		}
-	}
-	return false
+	return len(s.mu.segments) > 0
 }
