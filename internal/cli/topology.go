@@ -230,7 +230,11 @@ func printJob(io *IO, j *client.Job) error {
 	if j.Cancelling {
 		state += ", is cancelled"
 	}
-	line := fmt.Sprintf("job %s  %s  %s  %d of %d  started %s", j.ID, j.Kind, state, j.Done, j.Total, j.Started)
+	line := fmt.Sprintf("job %s  %s  %s  %d of %d  ", j.ID, j.Kind, state, j.Done, j.Total)
+	if j.Kind == "rebalance" {
+		line += fmt.Sprintf("%d moved  ", j.Moved)
+	}
+	line += "started " + j.Started
 	if j.Error != "" {
 		line += "  " + j.Error
 	}

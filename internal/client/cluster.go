@@ -46,6 +46,7 @@ type Job struct {
 	State   string `json:"state"` // running, paused, done, failed or cancelled
 	Done    uint64 `json:"done"`
 	Total   uint64 `json:"total"`
+	Moved   uint64 `json:"moved"` // of a rebalance: documents that have come to groups that are to own them
 	Started string `json:"started"`
 	Error   string `json:"error"` // why it failed, or what it waits for
 	// Cancelling says that it was cancelled, and undoes what it has done before it ends.

@@ -30,6 +30,7 @@ type Job struct {
 	State   State     `json:"state"`
 	Done    uint64    `json:"done"`  // documents looked at
 	Total   uint64    `json:"total"` // documents to look at, as far as it is known
+	Moved   uint64    `json:"moved"` // of a rebalance: documents that have come to groups that are to own them; of a repair 0
 	Started time.Time `json:"started"`
 	Error   string    `json:"error"` // why it failed, or what it waits for
 	// Cancelling says that it was cancelled, and undoes what it has done before it ends.

@@ -107,7 +107,7 @@ func (r *record) ended() bool { return r.State != Running && r.State != Paused }
 // job is the record as callers see it.
 func (r *record) job() Job {
 	out := Job{
-		ID: r.ID, Kind: r.Kind, State: r.State, Done: r.Done, Total: r.Total, Started: time.UnixMilli(r.Started).UTC(), Error: r.Error,
+		ID: r.ID, Kind: r.Kind, State: r.State, Done: r.Done, Total: r.Total, Moved: r.Moved, Started: time.UnixMilli(r.Started).UTC(), Error: r.Error,
 		FailedAddresses: []string{}, Cancelling: r.Cancel && r.State == Running,
 	}
 	for i := range r.Groups {
@@ -141,6 +141,11 @@ func (b *book) active() *record {
 		}
 	}
 	return nil
+}
+
+// moved tells whether a rebalance of the book has moved documents so.
+func (b *book) moved(from, to int) bool {
+	return slices.ContainsFunc(b.Jobs, func(r *record) bool { return r.Kind == Rebalance && r.State == Done && r.From == from && r.To == to })
 }
 
 // trim forgets the oldest jobs that have ended.

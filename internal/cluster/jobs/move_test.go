@@ -276,6 +276,49 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
+// Where documents are placed as they are to be, from says over how many groups they were: as many as there are, or as an earlier job moved them from.
+// So whoever asks once more for what has shrunk the cluster finds it done, also when the groups are gone, and who mistypes is told.
+func TestFromIsHeldAgainstTheGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		sizes := []int{1, 1, 1}
+		f.begin(placement.Ring, 3, sizes...)
+		docs, _ := corpus(50)
+		f.load("default", f.current().Visible(), sizes, docs...)
+		co := f.coordinator(Options{})
+		defer co.shut(t)
+		ctx := t.Context()
+		_, err := co.StartRebalance(ctx, 9, 3)
+		wantProblem(t, err, api.InvalidParameter)
+		id, err := co.StartRebalance(ctx, 3, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, err := co.await(ctx, id)
+		if err != nil || rec.State != Done || rec.Moved == 0 {
+			t.Fatalf("%+v, %v", rec, err)
+		}
+		if j, err := co.Job(ctx, id); err != nil || j.Moved != rec.Moved {
+			t.Errorf("%+v, %v: %d documents were moved", j, err, rec.Moved)
+		}
+		nothing := func(from int) {
+			t.Helper()
+			if reply, err := co.Rebalance(ctx, from, 2); err != nil || !reply.OK || reply.Moved != 0 {
+				t.Errorf("from %d: %+v, %v", from, reply, err)
+			}
+		}
+		nothing(3)
+		if _, err := co.cluster.Change(ctx, func(m *shardmap.Map) (*shardmap.Map, error) { return m.RemoveGroup() }); err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range []int{1, 2, 3} {
+			nothing(from)
+		}
+		_, err = co.StartRebalance(ctx, 4, 2)
+		wantProblem(t, err, api.InvalidParameter)
+	})
+}
+
 // A job waits for members that are away. Who waits for it is told after a while; it goes on by itself.
 func TestJobWaitsForMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -771,8 +771,8 @@ func (r *Runner) Act(ctx context.Context, id, action string) (Job, error) {
 }
 
 // StartRebalance begins to move documents from a placement over from groups to one over to groups, and returns the job. Where they are
-// placed so already, documents that stand on groups that do not own them are put in order; a second run finds none. A move that nobody
-// does is gone on with.
+// placed so already, documents that stand on groups that do not own them are put in order; a second run finds none, whatever it says that they were
+// placed over: as many groups as there are, or as an earlier rebalance moved them from. A move that nobody does is gone on with.
 func (r *Runner) StartRebalance(ctx context.Context, from, to int) (string, error) {
 	st := r.c.State()
 	if st == nil {
@@ -793,6 +793,14 @@ func (r *Runner) StartRebalance(ctx context.Context, from, to int) (string, erro
 		return "", api.NewProblem(api.JobConflict, fmt.Sprintf("the job %s moves documents to %d groups", m.Move.Job, m.Move.To))
 	case m.Placed != to && m.Placed != from:
 		return "", api.NewProblem(api.InvalidParameter, fmt.Sprintf("from: documents are placed over %d groups", m.Placed)).On("from")
+	case from > len(m.Groups): // who asks again for what shrank the cluster finds it done, also once the groups are gone
+		b, err := r.book(ctx)
+		if err != nil {
+			return "", err
+		}
+		if !b.moved(from, to) {
+			return "", api.NewProblem(api.InvalidParameter, fmt.Sprintf("from: there are %d groups, and documents are placed over %d", len(m.Groups), m.Placed)).On("from")
+		}
 	}
 	rec := newRecord(Rebalance)
 	rec.From, rec.To = m.Placed, to
