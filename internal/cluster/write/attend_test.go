@@ -134,6 +134,25 @@ func TestAGroupThatIsStoppedRefusesWritesSoon(t *testing.T) {
 	}
 }
 
+// Who is told that a group cannot be reached is told whose members these are.
+func TestAnUnreachableGroupIsNamedAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2, 2)
+		w := c.writer(Options{})
+		for _, m := range c.group(0) {
+			m.stopped.Store(true)
+		}
+		_, err := w.Index(t.Context(), &leaf.IndexRequest{Index: "new", Body: []byte(`{"id":"a"}`)})
+		p := problemOf(t, err, api.GroupUnavailable)
+		if !strings.Contains(p.Detail, "0/0, 0/1") || strings.Contains(p.Detail, "1/") {
+			t.Errorf("%s", p.Detail)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A member that takes long and answers pings is waited for.
 func TestASlowMemberThatAnswersPingsIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -353,6 +353,7 @@ func (ix *index) survey(ctx context.Context, to []target, grace time.Duration) (
 	var sum *schema.Schema
 	sdl, absent := "", false
 	var errs []error
+	var unheard []string // of the first group, which says whether there is an index
 	for i := range list {
 		a := &list[i]
 		switch {
@@ -360,6 +361,9 @@ func (ix *index) survey(ctx context.Context, to []target, grace time.Duration) (
 			absent = absent || a.group == 0
 		case a.err != nil:
 			errs = append(errs, fmt.Errorf("ask %s: %w", a.Addr, a.err))
+			if a.group == 0 {
+				unheard = append(unheard, a.Addr)
+			}
 		case sum == nil:
 			sch, err := ix.parse(a.info.Schema)
 			if err != nil {
@@ -385,7 +389,7 @@ func (ix *index) survey(ctx context.Context, to []target, grace time.Duration) (
 		if cause := context.Cause(ctx); cause != nil {
 			return nil, cause
 		}
-		return nil, noAnswer(to, errs)
+		return nil, noAnswer(unheard, errs)
 	}
 	if old := ix.known(time.Time{}); old != nil && !old.absent && len(errs) > 0 {
 		// Some do not answer, and the others may have lost their disks: what was known of the index stands, until all say that it was deleted. A member
@@ -400,12 +404,9 @@ func (ix *index) survey(ctx context.Context, to []target, grace time.Duration) (
 	return ix.keep(start, start.SDL(), true, began), nil
 }
 
-// noAnswer is the error of members of which none has answered: what they all say, or that they cannot be reached.
-func noAnswer(to []target, errs []error) error {
-	addrs := make([]string, len(to))
-	for i := range to {
-		addrs[i] = to[i].Addr
-	}
+// noAnswer is the error of members of which none has answered what was asked, of those at addrs not at all: what they all say, or that they cannot be
+// reached.
+func noAnswer(addrs []string, errs []error) error {
 	for _, err := range errs {
 		if p, ok := errors.AsType[*api.Problem](err); ok && p.Code != api.CallerGone && p.Code != api.Timeout {
 			own := *p
