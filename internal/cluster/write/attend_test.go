@@ -106,6 +106,45 @@ func TestAStoppedMemberIsWaitedForOnce(t *testing.T) {
 	}
 }
 
+// New fields are given to whoever is there: a member that is stopped is not waited for a second time, be it the one that decides or not.
+func TestNewFieldsDoNotWaitForAStoppedMember(t *testing.T) {
+	for _, at := range []string{"0/0", "0/1", "1/0"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, 2, 2)
+			w := c.writer(Options{Hints: &hintBook{}})
+			put(t, w, `{"id":"a","n":0}`)
+			c.models[at].stopped.Store(true)
+			for n := range 5 {
+				began := time.Now()
+				reply, err := w.Index(t.Context(), &leaf.IndexRequest{Index: "x", Body: fmt.Appendf(nil, `{"id":"a","f%d":%d}`, n, n)})
+				if err != nil || reply.WriteReply.Members.OK == 0 || len(reply.Inferred) != 1 {
+					t.Fatalf("%s: %+v, %v", at, reply, err)
+				}
+				most := 2 * time.Second
+				if n == 0 {
+					most = 2*members.DefaultHung + 3*time.Second // before it, members are asked for the schema
+				}
+				if took := time.Since(began); took > most {
+					t.Errorf("%s: field %d took %v", at, n, took)
+				}
+			}
+			c.models[at].stopped.Store(false)
+			<-time.After(members.DefaultHung)
+			for i := range 20 { // in both groups
+				if reply := put(t, w, fmt.Sprintf(`{"id":"b%d","n":1}`, i)); !reply.OK {
+					t.Errorf("%s: once it is back: %+v", at, reply.WriteReply)
+				}
+			}
+			if wrong := c.sameSchemas("x"); wrong != "" {
+				t.Errorf("%s: %s", at, wrong)
+			}
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // Where all members of a group are stopped, a write is refused soon once that is known, as one that has no effect anywhere.
 func TestAGroupThatIsStoppedRefusesWritesSoon(t *testing.T) {
 	for call, write := range everyWrite {

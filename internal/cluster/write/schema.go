@@ -303,6 +303,10 @@ func (ix *index) ask(ctx context.Context, to []target, grace time.Duration) []an
 	one := func(i int) {
 		a := &list[i]
 		a.target = to[i]
+		if a.Gone(ctx, ix.w.o.Limits.Hung) {
+			a.err = &leaf.TransportError{Address: a.Addr, Call: "Info", Cause: members.ErrHung}
+			return
+		}
 		reply, err := a.Leaf.Info(ctx, &leaf.InfoRequest{Index: ix.name})
 		switch {
 		case err == nil:
@@ -649,9 +653,9 @@ func (ix *index) putFirst(ctx context.Context, st *members.State, sdl string) (f
 	list := make([]got[leaf.PutIndexReply], 0, len(to))
 	for _, t := range to {
 		one, err := fan(ctx, ix.w, []target{t}, func(ctx context.Context, t target) (*leaf.PutIndexReply, error) {
-			ctx, cancel := within(ctx, ix.w.o.Limits.CallTimeout)
-			defer cancel()
-			reply, err := t.Leaf.PutIndex(ctx, &leaf.PutIndexRequest{Index: ix.name, Epoch: st.Epoch(), Schema: sdl})
+			reply, err := attended(ctx, ix.w, t, "PutIndex", ix.w.o.Limits.CallTimeout, true, func(ctx context.Context) (*leaf.PutIndexReply, error) {
+				return t.Leaf.PutIndex(ctx, &leaf.PutIndexRequest{Index: ix.name, Epoch: st.Epoch(), Schema: sdl})
+			})
 			if err == nil {
 				err = partial(&reply.Meta)
 			}
@@ -684,9 +688,9 @@ func (ix *index) spread(ctx context.Context, st *members.State, but target, ty *
 	each(len(list), func(i int) {
 		g := &list[i]
 		began := time.Now()
-		cctx, cancel := within(ctx, ix.w.o.Limits.CallTimeout)
-		defer cancel()
-		g.reply, g.err = ix.give(cctx, st, g.target, ty)
+		g.reply, g.err = attended(ctx, ix.w, g.target, "PutIndex", ix.w.o.Limits.CallTimeout, true, func(ctx context.Context) (*leaf.PutIndexReply, error) {
+			return ix.give(ctx, st, g.target, ty)
+		})
 		g.took = time.Since(began)
 		if g.err != nil {
 			ix.w.faults.note(g.Addr, g.err)
