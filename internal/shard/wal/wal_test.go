@@ -634,6 +634,74 @@ func TestWritersAtOnce(t *testing.T) {
 	}
 }
 
+// TestAllWaysToWriteAtOnce lets writers that commit themselves and writers that may leave share a log with what the log's goroutine does besides, and
+// closes it under them. Whatever was acknowledged is there, once and at its number, and nobody is left waiting.
+func TestAllWaysToWriteAtOnce(t *testing.T) {
+	for seed := range uint64(30) {
+		disk := memfs.New(nil)
+		l := mustOpen(t, disk, Options{FileBytes: 3 << 10})
+		var mu sync.Mutex
+		got, appended := map[uint64]string{}, 0
+		var wg sync.WaitGroup
+		closing := make(chan struct{})
+		for w := range 12 {
+			r := rand.New(rand.NewPCG(seed, uint64(w)))
+			wg.Go(func() {
+				for i := 0; ; i++ {
+					ctx, cancel := context.Background(), func() {}
+					if w%2 == 1 {
+						ctx, cancel = context.WithCancel(ctx)
+						if r.IntN(4) == 0 {
+							cancel()
+						}
+					}
+					p := fmt.Sprintf("%d/%d %s", w, i, strings.Repeat(".", r.IntN(300)))
+					seq, err := l.Append(ctx, []byte(p))
+					cancel()
+					switch {
+					case err == nil:
+						mu.Lock()
+						got[seq] = p
+						if appended++; appended == 200 {
+							close(closing)
+						}
+						mu.Unlock()
+					case errors.Is(err, ErrClosed):
+						return
+					case !errors.Is(err, context.Canceled):
+						t.Errorf("seed %d: %v", seed, err)
+						return
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			for {
+				if err := errors.Join(l.Rotate(context.Background()), l.Probe(context.Background()), l.Sync(context.Background())); err != nil {
+					if !errors.Is(err, ErrClosed) {
+						t.Errorf("seed %d: %v", seed, err)
+					}
+					return
+				}
+			}
+		})
+		<-closing
+		mustClose(t, l)
+		wg.Wait()
+		l = mustOpen(t, disk, Options{})
+		found := mustContents(t, l)
+		for seq, p := range got {
+			if seq == 0 || seq > uint64(len(found)) || found[seq-1] != p {
+				t.Fatalf("seed %d: record %d was acknowledged as %q", seed, seq, p)
+			}
+		}
+		if l.Recovery() != nil {
+			t.Errorf("seed %d: %v", seed, l.Recovery())
+		}
+		mustClose(t, l)
+	}
+}
+
 // outcome of a run against a file system that may fail.
 type outcome struct {
 	acked  []string // in order
