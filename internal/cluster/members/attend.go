@@ -113,9 +113,9 @@ func (m *Member) answers(ctx context.Context, patience time.Duration) bool {
 	return err == nil || !silent
 }
 
-// Gone tells whether a member that was Silent still is, for callers that would rather not have sent what it may take up long after: a write. It is
-// pinged at most once in an eighth of the time that is given, and waited for no longer; who comes meanwhile is told what was known. Of a member
-// that was not Silent it says nothing.
+// Gone tells whether a member that was Silent still is, before a call is made that would wait for nothing, and that it may take up long after. It is
+// pinged at most once in an eighth of the time that is given, and waited for no longer; who comes meanwhile is told what was known. A member that
+// was not Silent is not.
 func (m *Member) Gone(ctx context.Context, after time.Duration) bool {
 	if !m.Silent.Load() {
 		return false
