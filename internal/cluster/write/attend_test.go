@@ -81,6 +81,9 @@ func TestAStoppedMemberIsWaitedForOnce(t *testing.T) {
 			if got := stopped.called(call) - sent; got > 1 {
 				t.Errorf("%s: the member was sent %d writes", call, got)
 			}
+			if got := w.Stats().Retried; got > 0 {
+				t.Errorf("%s: %d calls were made once more", call, got)
+			}
 			if got := hints.of(stopped.addr); len(got) != 1 || got[0] != "x/a" {
 				t.Errorf("%s: hints %v", call, got)
 			}

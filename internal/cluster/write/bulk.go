@@ -873,7 +873,7 @@ func (l *load) sendTo(ctx context.Context, t target, once func() (*leaf.BulkRepl
 		case context.Cause(ctx) != nil, members.IsStale(err):
 			return nil, err
 		case full && time.Now().Add(wait).Before(giveUp):
-		case !full && !again && leaf.RetryWrite(err):
+		case !full && !again && leaf.RetryWrite(err) && !errors.Is(err, members.ErrHung):
 			again, wait = true, leastWait
 		default:
 			l.w.faults.note(t.Addr, err)

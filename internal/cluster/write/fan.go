@@ -119,7 +119,7 @@ const (
 func retries[R any](list []got[R]) (again []int, wait time.Duration) {
 	full := 0
 	for i := range list {
-		if err := list[i].err; leaf.RetryWrite(err) {
+		if err := list[i].err; leaf.RetryWrite(err) && !errors.Is(err, members.ErrHung) {
 			again = append(again, i)
 			p, ok := errors.AsType[*api.Problem](err)
 			if ok {
