@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -265,6 +267,20 @@ func (c *Cluster) Refresh(ctx context.Context) (*State, error) {
 	return c.State(), nil
 }
 
+// unheard says why a member has not answered, in a few words.
+func unheard(addr string, err error) string {
+	why, _ := leaf.Silent(err)
+	if why == "" {
+		return fmt.Sprintf("%s: %v", addr, err)
+	}
+	_, refused := errors.AsType[syscall.Errno](err)
+	_, unknown := errors.AsType[*net.DNSError](err)
+	if refused || unknown {
+		return addr + ": " + why
+	}
+	return addr + ": " + why + " (if it is started, that is another of its ports: the address is that of --shard-port, or grpc:// and that of --grpc)"
+}
+
 // refresh reads the map where it is kept, and puts it in force if it is newer.
 func (c *Cluster) refresh(ctx context.Context) error {
 	if err := c.lock(ctx); err != nil {
@@ -382,13 +398,14 @@ func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 	silent := []string{}
 	for i := range answers {
 		heard := false
+		var why []string
 		for k, a := range answers[i] {
 			addr := groups[i].Members[k]
 			switch {
 			case unsupported(a.err):
 				heard = true // it keeps no map
 			case a.err != nil:
-				continue
+				why = append(why, unheard(addr, a.err))
 			default:
 				heard = true
 				if a.reply.Epoch == 0 || best != nil && a.reply.Epoch <= best.Epoch {
@@ -403,7 +420,7 @@ func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 			}
 		}
 		if !heard {
-			silent = append(silent, groups[i].Members...)
+			silent = append(silent, why...)
 		}
 	}
 	if clash && c.o.Source == nil && !best.Stored && best.Epoch < shardmap.MaxEpoch {
@@ -420,7 +437,7 @@ func (c *Cluster) askLocked(ctx context.Context) (*shardmap.Map, error) {
 	}
 	if best == nil {
 		if len(silent) > 0 {
-			return nil, fmt.Errorf("%w: no member keeps one, and of a group nobody answers (%v): they may keep one", ErrNotReady, silent)
+			return nil, fmt.Errorf("%w: no member keeps one, and of a group nobody answers, who may keep one: %s", ErrNotReady, strings.Join(silent, "; "))
 		}
 		if err := c.twinsOf(groups); err != nil {
 			return nil, startError(err)

@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -198,6 +201,22 @@ func TestNoMapIsMadeWhileAGroupIsSilent(t *testing.T) {
 	}
 	if c.State() != nil || f.at("g0a:1").has() != 0 {
 		t.Fatal("a map was made")
+	}
+	if err := c.refresh(t.Context()); !strings.Contains(err.Error(), "g1a:1: ") || !strings.Contains(err.Error(), "g1b:1: ") || strings.Contains(err.Error(), "g0a:1") {
+		t.Errorf("%v: the members that do not answer are named, and why", err)
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{&leaf.TransportError{Address: "a:1", Call: "Placed", Cause: fmt.Errorf("dial tcp a:1: connect: %w", syscall.ECONNREFUSED)}, "a:1: connection refused"},
+		{&leaf.TransportError{Address: "a:1", Call: "Placed", Cause: &net.DNSError{Err: "no such host", Name: "a", IsNotFound: true}}, "a:1: there is no host of this name"},
+		{&leaf.TransportError{Address: "a:1", Call: "Placed", Cause: io.ErrUnexpectedEOF}, "a:1: the connection was closed (if it is started, that is another of its ports: the address is that of --shard-port, or grpc:// and that of --grpc)"},
+		{api.NewProblem(api.TooManySearches, "it is busy"), "a:1: too_many_searches: it is busy"},
+	} {
+		if got := unheard("a:1", c.err); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
 	}
 	f.at("g1b:1").setDown(false)
 	ready(t, c)
