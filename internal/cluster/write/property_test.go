@@ -79,6 +79,29 @@ type storm struct {
 	keeps   bool // nothing is deleted
 }
 
+// age begins with some of the documents there since long ago, at all members alike.
+func (s *storm) age(r *rand.Rand) {
+	docs := make([]map[string]string, len(s.c.State().Groups))
+	for k := range s.ids {
+		if r.IntN(4) == 0 {
+			continue
+		}
+		id := fmt.Sprint("d", k)
+		source := fmt.Sprintf(`{"id":"%s","n":-1}`, id)
+		g := s.c.State().Owner(id).Ordinal
+		if docs[g] == nil {
+			docs[g] = map[string]string{}
+		}
+		docs[g][id] = source
+		s.h.end(s.h.begin(id, source), true)
+	}
+	for g, docs := range docs {
+		for _, m := range s.c.group(g) {
+			m.age("x", docs)
+		}
+	}
+}
+
 // act makes one random write, or a load of several.
 func (s *storm) act(ctx context.Context, r *rand.Rand, who, n int) error {
 	w := s.writers[r.IntN(len(s.writers))]
@@ -198,6 +221,9 @@ func TestMembersEndEqual(t *testing.T) {
 				s.writers = append(s.writers, w)
 			}
 			put(t, s.writers[0], `{"id":"first","n":0}`)
+			if seed%3 > 0 {
+				s.age(rand.New(rand.NewPCG(seed, 3)))
+			}
 			for i, m := range c.all() {
 				m.jitter(seed*100+uint64(i), time.Millisecond)
 			}
@@ -345,7 +371,7 @@ func TestOldDocumentsEndEqual(t *testing.T) {
 			later := func() <-chan time.Time { return time.After(time.Duration(r.Int64N(int64(2 * time.Millisecond)))) }
 			var wg sync.WaitGroup
 			for n := range 1 + r.IntN(3) {
-				w, wait, deletes, source := s.writers[n%2], later(), n > 0 && r.IntN(3) == 0, contents[r.IntN(2)]
+				w, wait, deletes, loads, source := s.writers[n%2], later(), n > 0 && r.IntN(3) == 0, n > 0 && r.IntN(4) == 0, contents[r.IntN(2)]
 				if deletes {
 					source = ""
 				} else if r.IntN(2) == 0 {
@@ -355,9 +381,12 @@ func TestOldDocumentsEndEqual(t *testing.T) {
 					<-wait
 					a := s.h.begin("a", source)
 					var err error
-					if deletes {
+					switch {
+					case deletes:
 						_, err = w.Delete(t.Context(), "x", "a")
-					} else {
+					case loads:
+						_, err = w.Bulk(t.Context(), &leaf.BulkRequest{Index: "x"}, strings.NewReader(source+"\n"))
+					default:
 						_, err = w.Index(t.Context(), &leaf.IndexRequest{Index: "x", Body: []byte(source)})
 					}
 					s.h.end(a, err == nil)
@@ -426,6 +455,9 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 				s.writers = append(s.writers, w)
 			}
 			put(t, s.writers[0], `{"id":"first","n":0}`)
+			if seed%3 > 0 {
+				s.age(rand.New(rand.NewPCG(seed, 3)))
+			}
 			for i, m := range c.all() {
 				m.jitter(seed*100+uint64(i), time.Millisecond)
 				r := rand.New(rand.NewPCG(seed, uint64(i)+1000))
