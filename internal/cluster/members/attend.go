@@ -104,13 +104,17 @@ func (a *Attention) End(err error) (hung bool) {
 	return hung
 }
 
-// answers tells whether a member answers a ping in time. A refusal is an answer, and so is any other failure that has been heard of it.
+// answers tells whether a member answers a ping in time. A refusal is an answer, and so is any other failure that has been heard of it; the end of ctx
+// is none.
 func (m *Member) answers(ctx context.Context, patience time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	own, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_, err := m.Leaf.Ping(ctx)
+	_, err := m.Leaf.Ping(own)
+	if err == nil {
+		return true
+	}
 	_, silent := leaf.Silent(err)
-	return err == nil || !silent
+	return !silent && own.Err() == nil
 }
 
 // Gone tells whether a member that was Silent still is, before a call is made that would wait for nothing, and that it may take up long after. It is

@@ -15,7 +15,7 @@ import (
 
 const (
 	// settleRounds bounds how often members are compared. Others may be writing the same documents.
-	settleRounds = 16
+	settleRounds = 64
 	// settleBytes bounds the documents that are in memory to be put at other members.
 	settleBytes = 4 << 20
 	// maxFinishing bounds the settling that goes on in the background.
