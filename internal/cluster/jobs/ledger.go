@@ -110,6 +110,9 @@ func (r *record) job() Job {
 		ID: r.ID, Kind: r.Kind, State: r.State, Done: r.Done, Total: r.Total, Moved: r.Moved, Started: time.UnixMilli(r.Started).UTC(), Error: r.Error,
 		FailedAddresses: []string{}, Cancelling: r.Cancel && r.State == Running,
 	}
+	if r.State == Cancelled {
+		out.Moved = 0 // the copies are deleted
+	}
 	for i := range r.Groups {
 		out.FailedAddresses = append(out.FailedAddresses, r.Groups[i].Failed...)
 	}

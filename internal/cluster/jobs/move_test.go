@@ -493,6 +493,9 @@ func TestPauseAndCancel(t *testing.T) {
 				if err != nil || rec.State != Cancelled {
 					t.Fatalf("%+v, %v", rec, err)
 				}
+				if j := rec.job(); j.Moved != 0 || stop == "Digest" && rec.Moved == 0 {
+					t.Errorf("it says that %d documents moved; %d were copied", j.Moved, rec.Moved)
+				}
 				f.same("default", byID)
 				if m := f.current(); m.Placed != 2 || m.Move != nil {
 					t.Errorf("map %+v", m)
