@@ -163,6 +163,40 @@ func TestASuspectPrimaryGivesNothing(t *testing.T) {
 	})
 }
 
+// A repair that cannot reach all of a group whose primary may have lost its documents vouches for nobody: who is made equal to the primary has as little
+// as that, and the one that did not answer may have everything.
+func TestARepairVouchesForNobodyBesideASuspectPrimary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		f.begin(placement.Ring, 1, 3)
+		docs, byID := corpus(100)
+		f.load("default", f.current().Visible(), []int{3}, docs...)
+		co := f.keeper(Options{RepairEvery: time.Minute})
+		defer co.shut(t)
+		<-time.After(5 * time.Second) // they are known
+		primary, empty, whole := f.at(addr(0, 0)), f.at(addr(0, 1)), f.at(addr(0, 2))
+		whole.setDown(true)
+		primary.wipe()
+		empty.wipe()
+		<-time.After(5 * time.Second)
+		if !co.cluster.Suspect(primary.addr) || !co.cluster.Suspect(empty.addr) {
+			t.Fatal("they are not suspect")
+		}
+		if reply, err := co.Repair(t.Context()); err != nil || reply.OK {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		if !co.cluster.Suspect(primary.addr) || !co.cluster.Suspect(empty.addr) {
+			t.Error("one of the empty members counts as one that has everything")
+		}
+		whole.setDown(false)
+		<-time.After(30 * time.Minute)
+		f.same("default", byID)
+		if co.cluster.Suspect(primary.addr) || co.cluster.Suspect(empty.addr) {
+			t.Error("they are suspect although they are equal to the one that has everything")
+		}
+	})
+}
+
 // TestAMoveTakesNothingFromWhoLostItsDiskWhileTheOtherMissesWrites: the one with the documents is right, however much it misses, and none of them is
 // cleaned away because the empty one did not have it.
 func TestAMoveTakesNothingFromWhoLostItsDiskWhileTheOtherMissesWrites(t *testing.T) {

@@ -143,6 +143,9 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 	var deferred uint64
 	var refused error // one of those that were deferred
 	why := ""
+	// Who is made equal to a primary that may lack documents is no better than that, for as long as there is another that may have them.
+	doubted := j.r.suspect(primary.Addr)
+	var equal []string
 	fail := func(m *members.Member, err error) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -179,7 +182,7 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 				}
 			}
 			if err == nil && len(left) == 0 {
-				j.r.trust(m.Addr)
+				equal = append(equal, m.Addr)
 			}
 			if err != nil {
 				if err := fail(m, err); err != nil {
@@ -189,6 +192,11 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 		}
 	}
 	j.r.lookAgain()
+	if len(out.Failed) == 0 || !doubted {
+		for _, addr := range equal {
+			j.r.trust(addr)
+		}
+	}
 	if len(out.Failed) == 0 {
 		j.r.trust(primary.Addr) // it is what was asked for that the others are as it is
 	}

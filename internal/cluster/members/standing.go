@@ -461,7 +461,7 @@ func (c *Cluster) Accept(ctx context.Context, addr string) (*State, error) {
 	}
 	for _, o := range group.Members {
 		if !c.Suspect(o.Addr) {
-			return nil, fmt.Errorf("%w: %s holds the documents of group %d, and %s is made equal to it in the background, or by a repair; only where no member of a group does it can be said that what one has counts",
+			return nil, fmt.Errorf("%w: %s holds the documents of group %d, and %s is made equal to it in the background (a repair would make the others equal to the first of them, whatever that has); only where no member of a group does it can be said that what one has counts",
 				shardmap.ErrRefused, o.Addr, group.Ordinal, addr)
 		}
 	}
