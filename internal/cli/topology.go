@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ func printTopology(io *IO, t *client.Topology) error {
 				role = "primary"
 			}
 			if !m.Ready {
-				state = m.Reason
+				state = cmp.Or(m.Detail, m.Reason)
 			}
 			if m.Behind {
 				state += ", behind"
@@ -149,6 +150,12 @@ type removeMember struct {
 	Member string `arg:"" help:"Address of the member."`
 }
 
+// Help is shown below the usage line.
+func (*removeMember) Help() string {
+	return `It is refused while none of the other members holds the documents of the group for certain: with the member the documents would go. Repair first;
+where the member is gone for good, say before which of the others counts (weft topology accept --force).`
+}
+
 // Run removes the member.
 func (r *removeMember) Run(ctx context.Context, glob *globals, io *IO) error {
 	return changeTopology(ctx, glob, io, client.TopologyChange{Action: "remove_member", Member: r.Member})
@@ -156,17 +163,19 @@ func (r *removeMember) Run(ctx context.Context, glob *globals, io *IO) error {
 
 type acceptMember struct {
 	Member string `arg:"" help:"Address of the member."`
+	Force  bool   `help:"Also where others hold the documents of the shard and do not answer: they are given up, and what they have is lost."`
 }
 
 // Help is shown below the usage line.
 func (*acceptMember) Help() string {
 	return `A shard all of whose members have another data folder than before, or an older one, is not read from, and counts as failed. If the
-folders cannot be brought back, this says that what one of its members has now is the shard from now on. The other members are made equal to it.`
+folders cannot be brought back, this says that what one of its members has now is the shard from now on. The other members are made equal to it.
+Where the only member that holds the documents does not answer, and its machine is gone for good, --force says the same.`
 }
 
 // Run accepts the member.
 func (a *acceptMember) Run(ctx context.Context, glob *globals, io *IO) error {
-	return changeTopology(ctx, glob, io, client.TopologyChange{Action: "accept", Member: a.Member})
+	return changeTopology(ctx, glob, io, client.TopologyChange{Action: "accept", Member: a.Member, Force: a.Force})
 }
 
 // follow says how the job of a command is waited for.
@@ -231,8 +240,11 @@ func printJob(io *IO, j *client.Job) error {
 		state += ", is cancelled"
 	}
 	line := fmt.Sprintf("job %s  %s  %s  %d of %d  ", j.ID, j.Kind, state, j.Done, j.Total)
-	if j.Kind == "rebalance" {
+	switch j.Kind {
+	case "rebalance":
 		line += fmt.Sprintf("%d moved  ", j.Moved)
+	case "repair":
+		line += fmt.Sprintf("%d copied, %d removed  ", j.Copied, j.Removed)
 	}
 	line += "started " + j.Started
 	if j.Error != "" {
@@ -256,11 +268,21 @@ func (r *rebalanceCluster) Run(ctx context.Context, glob *globals, io *IO) error
 	return r.run(ctx, glob, io, func(c *client.Client) (string, error) { return c.Rebalance(ctx, r.From, r.To) })
 }
 
-type repairCluster struct{ follow }
+type repairCluster struct {
+	Force bool `help:"Take each primary for right, also one that may have lost its documents: what it lacks is deleted at the others."`
+	follow
+}
+
+// Help is shown below the usage line.
+func (*repairCluster) Help() string {
+	return `What a member lacks of its primary is copied, and what the primary does not have is deleted at it. A primary that came back with another disk, or that
+is new, is given the documents of another member first. Where every member of a group is like that, it fails and says so: weft topology accept
+says which of them counts.`
+}
 
 // Run repairs.
 func (r *repairCluster) Run(ctx context.Context, glob *globals, io *IO) error {
-	return r.run(ctx, glob, io, func(c *client.Client) (string, error) { return c.Repair(ctx) })
+	return r.run(ctx, glob, io, func(c *client.Client) (string, error) { return c.Repair(ctx, r.Force) })
 }
 
 type listJobs struct{}

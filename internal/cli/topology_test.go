@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/weft-search/weft/internal/client"
 )
 
 // jobServer answers for a job: the states that it is in, one look after the other, from when it is cancelled on. The last stays.
@@ -38,6 +41,22 @@ func jobServer(t *testing.T, states ...string) string {
 	}))
 	t.Cleanup(srv.Close)
 	return srv.URL
+}
+
+func TestJobsArePrinted(t *testing.T) {
+	for _, tt := range []struct {
+		job  client.Job
+		want string
+	}{
+		{client.Job{ID: "a", Kind: "rebalance", State: "done", Done: 9, Total: 9, Moved: 4, Started: "then"}, "job a  rebalance  done  9 of 9  4 moved  started then\n"},
+		{client.Job{ID: "a", Kind: "rebalance", State: "running", Cancelling: true, Started: "then"}, "job a  rebalance  running, is cancelled  0 of 0  0 moved  started then\n"},
+		{client.Job{ID: "b", Kind: "repair", State: "failed", Done: 1, Total: 2, Copied: 3, Removed: 5, Started: "then", Error: "it is away"}, "job b  repair  failed  1 of 2  3 copied, 5 removed  started then  it is away\n"},
+	} {
+		var out bytes.Buffer
+		if err := printJob(&IO{Stdout: &out}, &tt.job); err != nil || out.String() != tt.want {
+			t.Errorf("%q, want %q (%v)", out.String(), tt.want, err)
+		}
+	}
 }
 
 func TestCancelWaitsForTheEndOfTheJob(t *testing.T) {

@@ -31,7 +31,8 @@ type Member struct {
 	Node    string `json:"node"`
 	Epoch   uint64 `json:"epoch"`   // of the shard map that it has been given
 	Behind  bool   `json:"behind"`  // it has missed writes
-	Reason  string `json:"reason"`  // why it is not ready
+	Reason  string `json:"reason"`  // why it is not ready: the code of a problem
+	Detail  string `json:"detail"`  // the same in words
 	Suspect string `json:"suspect"` // why it is not read from though it may be ready
 	// Refuses is what it does not take of the writes that it missed.
 	Refuses struct {
@@ -46,7 +47,9 @@ type Job struct {
 	State   string `json:"state"` // running, paused, done, failed or cancelled
 	Done    uint64 `json:"done"`
 	Total   uint64 `json:"total"`
-	Moved   uint64 `json:"moved"` // of a rebalance: documents that have come to groups that are to own them
+	Moved   uint64 `json:"moved"`   // of a rebalance: documents that have come to groups that are to own them
+	Copied  uint64 `json:"copied"`  // of a repair: documents that were put at members
+	Removed uint64 `json:"removed"` // of a repair: documents that were deleted at members
 	Started string `json:"started"`
 	Error   string `json:"error"` // why it failed, or what it waits for
 	// Cancelling says that it was cancelled, and undoes what it has done before it ends.
@@ -68,7 +71,9 @@ type TopologyChange struct {
 	Group   int      // of add_member
 	Member  string   // of add_member, remove_member and accept
 	Epoch   uint64   // of the map that is to be changed; 0: whatever it is
-	Force   bool     // of add_group and add_member: also where a new member does not answer
+	// Force says, of add_group and add_member, that a new member need not answer; of accept, that those are given up which hold the documents of
+	// the group and do not answer.
+	Force bool
 }
 
 // ChangeTopology changes the shard map and returns the new one.
@@ -106,9 +111,14 @@ func (c *Client) Rebalance(ctx context.Context, from, to int) (job string, err e
 	return c.startJob(ctx, "/_rebalance", p)
 }
 
-// Repair makes the members of each group equal. It returns the job, which goes on.
-func (c *Client) Repair(ctx context.Context) (job string, err error) {
-	return c.startJob(ctx, "/_repair", url.Values{"wait": {"false"}})
+// Repair makes the members of each group equal to its first; with force also to one that may have lost its documents. It returns the job, which
+// goes on.
+func (c *Client) Repair(ctx context.Context, force bool) (job string, err error) {
+	p := url.Values{"wait": {"false"}}
+	if force {
+		p.Set("force", "true")
+	}
+	return c.startJob(ctx, "/_repair", p)
 }
 
 func (c *Client) startJob(ctx context.Context, path string, p url.Values) (string, error) {

@@ -1,6 +1,8 @@
 package clustertest
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +95,61 @@ func TestAnEmptyPrimaryIsFilledInTheBackground(t *testing.T) {
 	eventually(t, "nobody is behind", func() bool { return len(behind(t, b)) == 0 })
 	if replica.docs() != n {
 		t.Errorf("the replica has %d documents", replica.docs())
+	}
+}
+
+// A repair beside a primary with an empty disk gives it the documents of its group; before, it took them from the others.
+func TestARepairFillsAnEmptyPrimary(t *testing.T) {
+	const n = 300
+	f := startFleet(t, 1, 2)
+	b, _ := f.broker(t, coordinator.Config{})
+	b.must(200, "POST", "/index/bulk", ndjson, packages(n))
+	primary, replica := f[0][0], f[0][1]
+	primary.stop()
+	primary.empty()
+	r := b.must(200, "POST", "/_repair", "", nil).object(t)
+	if number(t, r, "copied") != n || number(t, r, "removed") != 0 || r["error"] != nil {
+		t.Errorf("%v", r)
+	}
+	if primary.docs() != n || replica.docs() != n || len(behind(t, b)) > 0 {
+		t.Errorf("%d and %d documents, behind %v", primary.docs(), replica.docs(), behind(t, b))
+	}
+}
+
+// Where a primary has lost its disk, and the machine of the only other member is gone, the way out is to accept what there is; who comes back after
+// all is made equal to that.
+func TestTheWayOutWhereTheOnlyOtherMemberIsGone(t *testing.T) {
+	const n = 100
+	f := startFleet(t, 1, 2)
+	b, _ := f.broker(t, coordinator.Config{})
+	b.must(200, "POST", "/index/bulk", ndjson, packages(n))
+	primary, replica := f[0][0], f[0][1]
+	replica.stop()
+	primary.stop()
+	primary.empty()
+	eventually(t, "the primary is behind", func() bool { return behind(t, b)[primary.addr] })
+	accept := "/_topology?action=accept&member=" + primary.addr
+	if r := b.do("POST", accept, "", nil); r.status != 409 || !strings.Contains(string(r.body), "accept --force") {
+		t.Errorf("without force: %d %s", r.status, r.body)
+	}
+	r := b.must(207, "POST", "/_repair", "", nil).object(t)
+	if !strings.Contains(fmt.Sprint(r["error"]), primary.addr+" may have lost its documents") || len(r["failed_addresses"].([]any)) != 2 {
+		t.Errorf("%v", r)
+	}
+	b.must(200, "POST", accept+"&force=true", "", nil)
+	b.must(207, "POST", "/index", "application/json", []byte(`{"id":"new","title":"loom"}`))
+	body, shards := answer(t, b, "*")
+	if number(t, body, "total") != 1 || number(t, shards, "failed") != 0 {
+		t.Errorf("%v", body)
+	}
+	replica.start()
+	eventually(t, "the replica is ready", func() bool { return b.do("GET", "/_topology", "", nil).status == 200 && replica.docs() >= n })
+	if body, _ := answer(t, b, "*"); number(t, body, "total") != 1 {
+		t.Errorf("what was given up is read from: %v", body)
+	}
+	b.must(200, "POST", "/_repair", "", nil)
+	if primary.docs() != 1 || replica.docs() != 1 || len(behind(t, b)) > 0 {
+		t.Errorf("%d and %d documents, behind %v", primary.docs(), replica.docs(), behind(t, b))
 	}
 }
 

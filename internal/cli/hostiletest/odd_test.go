@@ -31,7 +31,7 @@ var clusterCalls = []struct {
 	{"/_plan", "GET HEAD", []string{"shards", "index"}},
 	{"/_topology", "GET HEAD POST", []string{"action", "members", "group", "member", "epoch"}},
 	{"/_rebalance", "POST", []string{"from", "to", "wait"}},
-	{"/_repair", "POST", []string{"wait"}},
+	{"/_repair", "POST", []string{"wait", "force"}},
 	{"/_jobs", "GET HEAD", nil},
 	{"/_jobs/none", "GET HEAD POST", []string{"action"}},
 }

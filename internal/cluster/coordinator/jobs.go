@@ -83,7 +83,7 @@ func (c *Coordinator) rebalance(call *front.Call) *api.Problem {
 	return c.document(call, statusOf(reply.OK), reply)
 }
 
-// repair makes all members of each group equal to their primary.
+// repair makes all members of each group equal to their primary; with force=true also to one that may have lost its documents.
 func (c *Coordinator) repair(call *front.Call) *api.Problem {
 	if _, prob := c.state(); prob != nil {
 		return prob
@@ -92,8 +92,12 @@ func (c *Coordinator) repair(call *front.Call) *api.Problem {
 	if prob != nil {
 		return prob
 	}
+	force, prob := flag(call, "force", false)
+	if prob != nil {
+		return prob
+	}
 	if !wait {
-		id, err := c.jobs.StartRepair(call.Context())
+		id, err := c.jobs.StartRepair(call.Context(), force)
 		if err != nil {
 			return c.problem(call.Context(), err)
 		}
@@ -102,7 +106,7 @@ func (c *Coordinator) repair(call *front.Call) *api.Problem {
 	ctx, stop := c.untilLeaving(call.Context())
 	defer stop()
 	before := c.members.Suspects()
-	reply, err := c.jobs.Repair(ctx)
+	reply, err := c.jobs.Repair(ctx, force)
 	if err != nil {
 		return c.problem(ctx, err)
 	}

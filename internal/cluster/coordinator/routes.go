@@ -30,7 +30,7 @@ func (c *Coordinator) routes() []front.Route {
 		{Name: "topology", Method: http.MethodGet, Path: "/_topology", Params: []string{}, Bodyless: true, Handler: c.topology},
 		{Name: "change_topology", Method: http.MethodPost, Path: "/_topology", Params: topologyParams, Bodyless: true, Handler: c.changeTopology},
 		{Name: "rebalance", Method: http.MethodPost, Path: "/_rebalance", Params: []string{"from", "to", "wait"}, Bodyless: true, Handler: c.rebalance},
-		{Name: "repair", Method: http.MethodPost, Path: "/_repair", Params: []string{"wait"}, Bodyless: true, Handler: c.repair},
+		{Name: "repair", Method: http.MethodPost, Path: "/_repair", Params: []string{"wait", "force"}, Bodyless: true, Handler: c.repair},
 		{Name: "list_jobs", Method: http.MethodGet, Path: "/_jobs", Params: []string{}, Bodyless: true, Handler: c.listJobs},
 		{Name: "get_job", Method: http.MethodGet, Path: "/_jobs/{id}", Params: []string{}, Bodyless: true, Handler: c.getJob},
 		{Name: "change_job", Method: http.MethodPost, Path: "/_jobs/{id}", Params: []string{"action"}, Bodyless: true, Handler: c.changeJob},

@@ -156,7 +156,8 @@ type memberReply struct {
 	Node    string `json:"node,omitempty"`
 	Epoch   uint64 `json:"epoch"`            // of the shard map that it keeps
 	Behind  bool   `json:"behind,omitempty"` // it may lack documents: it has missed writes, or is to be compared first
-	Reason  string `json:"reason,omitempty"`
+	Reason  string `json:"reason,omitempty"` // why it is not ready: the code of a problem
+	Detail  string `json:"detail,omitempty"` // the same in words
 	// Suspect is why the member is not read from; empty where it is.
 	Suspect string `json:"suspect,omitempty"`
 	// Refuses is what it does not take of the writes that it missed; nil: nothing, as far as it is known here.
@@ -214,7 +215,11 @@ func (c *Coordinator) showTopology(call *front.Call, s *members.State) *api.Prob
 			m := memberReply{Address: a.Addr, Ready: a.Err == nil, Behind: c.behind(a.Addr), Suspect: c.members.Why(a.Addr), Refuses: c.refused(a.Addr)}
 			switch {
 			case a.Err != nil:
-				m.Reason = string(c.problem(call.Context(), a.Err).Code)
+				p := c.problem(call.Context(), a.Err)
+				m.Reason, m.Detail = string(p.Code), p.Detail
+				if why, silent := leaf.Silent(a.Err); silent {
+					m.Detail = "does not answer: " + why
+				}
 			case a.Reply != nil:
 				m.Node, m.Epoch = a.Reply.Node, a.Reply.Epoch
 			}
@@ -232,7 +237,8 @@ func (c *Coordinator) showTopology(call *front.Call, s *members.State) *api.Prob
 var topologyParams = []string{"action", "members", "group", "member", "epoch", "force"}
 
 // changeTopology changes the shard map: action is add_group (members: comma list), remove_group, add_member (group, member) or
-// remove_member (member); accept (member) says that the documents which a member of a group that is lost has count. With epoch the change is made only to the map of that epoch. Members that are added have to answer, but with force.
+// remove_member (member); accept (member) says that the documents which a member of a group that is lost has count, with force also where others that hold them do not answer. With epoch the change is made only to the map of that epoch. Members that
+// are added have to answer, but with force.
 func (c *Coordinator) changeTopology(call *front.Call) *api.Problem {
 	if call.Params().Get("action") == "accept" {
 		return c.accept(call)
@@ -284,7 +290,7 @@ func (c *Coordinator) changeTopology(call *front.Call) *api.Problem {
 // accept says that what a member has counts, where no member of its group holds the documents for certain.
 func (c *Coordinator) accept(call *front.Call) *api.Problem {
 	p := call.Params()
-	for _, name := range []string{"members", "group", "epoch", "force"} {
+	for _, name := range []string{"members", "group", "epoch"} {
 		if p.Has(name) {
 			return api.NewProblem(api.InvalidParameter, name+": accept does not take it").On(name)
 		}
@@ -292,11 +298,15 @@ func (c *Coordinator) accept(call *front.Call) *api.Problem {
 	if p.Get("member") == "" {
 		return &api.Problem{Code: api.MissingParameter, Field: "member", Detail: "member is missing: accept needs it"}
 	}
-	s, err := c.members.Accept(call.Context(), p.Get("member"))
+	force, prob := flag(call, "force", false)
+	if prob != nil {
+		return prob
+	}
+	s, err := c.members.Accept(call.Context(), p.Get("member"), force)
 	if err != nil {
 		return c.topologyProblem(call, err)
 	}
-	c.log.Warn("an operator says that what a member has counts", "member", p.Get("member"), "epoch", s.Epoch())
+	c.log.Warn("an operator says that what a member has counts", "member", p.Get("member"), "force", force, "epoch", s.Epoch())
 	return c.showTopology(call, s)
 }
 
@@ -308,7 +318,7 @@ func (c *Coordinator) leavesOne(m, next *shardmap.Map) error {
 		if len(now) >= len(m.Groups[g].Members) || slices.ContainsFunc(now, func(addr string) bool { return !c.members.Suspect(addr) }) {
 			continue
 		}
-		return fmt.Errorf("%w: the other members of group %d may lack its documents (%s): wait until a repair, or the comparison in the background, has found one of them equal",
+		return fmt.Errorf("%w: the other members of group %d may lack its documents (%s): wait until a repair, or the comparison in the background, has found one of them equal; if the others are gone for good, say first which one counts (weft topology accept --force)",
 			shardmap.ErrRefused, g, strings.Join(now, ", "))
 	}
 	return nil

@@ -98,7 +98,7 @@ func TestARepairNamesMembersInItsJob(t *testing.T) {
 		f.at(addr(1, 1)).setDown(true)
 		co := f.coordinator(Options{Dir: "data/jobs", FS: memfs.New(nil)})
 		defer co.shut(t)
-		if reply, err := co.Repair(t.Context()); err != nil || reply.OK || !slices.Equal(reply.FailedAddresses, []string{addr(1, 1)}) {
+		if reply, err := co.Repair(t.Context(), false); err != nil || reply.OK || !slices.Equal(reply.FailedAddresses, []string{addr(1, 1)}) {
 			t.Fatalf("%+v, %v", reply, err)
 		}
 		list, err := co.Jobs(t.Context())

@@ -47,8 +47,10 @@ type work struct {
 	st *members.State
 	// background says that nobody has asked for the work: it keeps its hands off what looks wrong as a whole.
 	background bool
-	// asAsked says that the reference is right whatever it looks like: somebody has said so.
+	// asAsked says that the reference is right about each document that it has: somebody has said so.
 	asAsked bool
+	// forced says that it is right also where it may have lost its documents.
+	forced bool
 	// unsure says that the reference refuses documents of which only another coordinator knows which they are: members are given what they
 	// lack, and what differs stays.
 	unsure bool
@@ -70,6 +72,9 @@ type tally struct {
 	copied, removed uint64        // documents, at each member
 	gone            atomic.Uint64 // documents that were listed and were not at the reference when it was asked for them
 }
+
+// add adds the documents of another one, but for those that were gone.
+func (t *tally) add(of *tally) { t.copied, t.removed = t.copied+of.copied, t.removed+of.removed }
 
 type schemaAt struct{ index, from, to string }
 

@@ -44,13 +44,13 @@
 //
 // A member that lacks documents looks as if they had been deleted. Before a document is deleted because another member does not have
 // it, that member is asked who it is, and is not taken at its word if its disk was replaced (members.Cluster). An owner that lost
-// what was moved to it gets it back from where it stands yet. Only a repair that somebody asks for takes primaries as they are.
+// what was moved to it gets it back from where it stands yet. Only a repair that is forced takes primaries as they are.
 //
 // # Repair
 //
 // The primary of a group, its first member, is right: others get what they lack, and lose what it does not have. What readers may see is
 // overwritten or deleted only if it differs at a second look a moment later, since a write may be on its way to all members. A member that
-// does not answer is a failure. In the background the same is done, but a primary with far fewer documents than others is left alone.
+// does not answer is a failure. A primary that may have lost its documents is given those of another member first, or the group fails. In the background the same is done, but a primary with far fewer documents than others is left alone.
 //
 // What differs is found by a Merkle tree over the hashes of ids: its root first, which is all that equal members are asked for, then its
 // leaves, each of some 100 documents, and then the documents of leaves that differ.

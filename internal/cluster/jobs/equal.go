@@ -117,7 +117,7 @@ func (w *work) equalizeBatch(ctx context.Context, index string, ref *members.Mem
 		if round == equalRounds-1 {
 			break
 		}
-		if !w.asAsked && slices.ContainsFunc(todo, func(d differing) bool { return d.want == leaf.Sum{} }) {
+		if !w.forced && slices.ContainsFunc(todo, func(d differing) bool { return d.want == leaf.Sum{} }) {
 			// Is it that somebody has deleted them, or that the reference has lost them?
 			if err := w.r.identify(ctx, ref); err != nil {
 				return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -166,35 +167,96 @@ func TestASuspectPrimaryGivesNothing(t *testing.T) {
 // A repair that cannot reach all of a group whose primary may have lost its documents vouches for nobody: who is made equal to the primary has as little
 // as that, and the one that did not answer may have everything.
 func TestARepairVouchesForNobodyBesideASuspectPrimary(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
-		f.begin(placement.Ring, 1, 3)
-		docs, byID := corpus(100)
-		f.load("default", f.current().Visible(), []int{3}, docs...)
-		co := f.keeper(Options{RepairEvery: time.Minute})
-		defer co.shut(t)
-		<-time.After(5 * time.Second) // they are known
-		primary, empty, whole := f.at(addr(0, 0)), f.at(addr(0, 1)), f.at(addr(0, 2))
-		whole.setDown(true)
-		primary.wipe()
-		empty.wipe()
-		<-time.After(5 * time.Second)
-		if !co.cluster.Suspect(primary.addr) || !co.cluster.Suspect(empty.addr) {
-			t.Fatal("they are not suspect")
-		}
-		if reply, err := co.Repair(t.Context()); err != nil || reply.OK {
-			t.Errorf("%+v, %v", reply, err)
-		}
-		if !co.cluster.Suspect(primary.addr) || !co.cluster.Suspect(empty.addr) {
-			t.Error("one of the empty members counts as one that has everything")
-		}
-		whole.setDown(false)
-		<-time.After(30 * time.Minute)
-		f.same("default", byID)
-		if co.cluster.Suspect(primary.addr) || co.cluster.Suspect(empty.addr) {
-			t.Error("they are suspect although they are equal to the one that has everything")
-		}
-	})
+	for _, force := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t)
+			f.begin(placement.Ring, 1, 3)
+			docs, byID := corpus(100)
+			f.load("default", f.current().Visible(), []int{3}, docs...)
+			co := f.keeper(Options{RepairEvery: time.Minute})
+			defer co.shut(t)
+			<-time.After(5 * time.Second) // they are known
+			primary, empty, whole := f.at(addr(0, 0)), f.at(addr(0, 1)), f.at(addr(0, 2))
+			whole.setDown(true)
+			primary.wipe()
+			empty.wipe()
+			<-time.After(5 * time.Second)
+			if !co.cluster.Suspect(primary.addr) || !co.cluster.Suspect(empty.addr) {
+				t.Fatal("they are not suspect")
+			}
+			if reply, err := co.Repair(t.Context(), force); err != nil || reply.OK || !slices.Contains(reply.FailedAddresses, whole.addr) {
+				t.Errorf("force %t: %+v, %v", force, reply, err)
+			}
+			if !co.cluster.Suspect(primary.addr) || !co.cluster.Suspect(empty.addr) {
+				t.Errorf("force %t: one of the empty members counts as one that has everything", force)
+			}
+			whole.setDown(false)
+			<-time.After(30 * time.Minute)
+			f.same("default", byID)
+			if co.cluster.Suspect(primary.addr) || co.cluster.Suspect(empty.addr) {
+				t.Errorf("force %t: they are suspect although they are equal to the one that has everything", force)
+			}
+		})
+	}
+}
+
+// A primary that comes back with an empty disk is given the documents of its group by a repair, and nobody loses any to it. With force it is
+// what it has that counts.
+func TestARepairBesideAPrimaryThatHasLostItsDocuments(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		force, all     bool   // all members have lost them
+		says           string // the error; empty: the repair is OK
+		copied         int
+		removed        int
+		left           int  // documents at the replica behind it
+		primary, stays bool // the primary has them; it stays suspect
+	}{
+		{name: "it is filled", copied: 100, left: 100, primary: true},
+		{name: "it is forced", force: true, removed: 100},
+		{name: "all have lost them", all: true, says: "weft topology accept", left: 1, stays: true},
+		{name: "all have lost them and it is forced", all: true, force: true, removed: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t)
+			f.begin(placement.Ring, 1, 2)
+			docs, byID := corpus(100)
+			f.load("default", f.current().Visible(), []int{2}, docs...)
+			co := f.keeper(Options{})
+			defer co.shut(t)
+			<-time.After(5 * time.Second) // they are known
+			primary, replica := f.at(addr(0, 0)), f.at(addr(0, 1))
+			primary.wipe()
+			if c.all {
+				replica.wipe()
+				replica.put("default", doc("later", 0))
+				<-time.After(5 * time.Second)
+			} // else the job finds it out for itself
+			reply, err := co.Repair(t.Context(), c.force)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if reply.OK != (c.says == "") || !strings.Contains(reply.Error, c.says) || reply.OK && reply.Error != "" || reply.Copied != uint64(c.copied) || reply.Removed != uint64(c.removed) {
+				t.Errorf("%s: %+v", c.name, reply)
+			}
+			if c.says != "" && !slices.Equal(reply.FailedAddresses, []string{primary.addr}) {
+				t.Errorf("%s: %+v", c.name, reply)
+			}
+			if got := co.cluster.Suspect(primary.addr); got != c.stays {
+				t.Errorf("%s: the primary is suspect: %t", c.name, got)
+			}
+			if c.primary {
+				f.same("default", byID)
+			}
+			if got := len(replica.docs("default")); got != c.left {
+				t.Errorf("%s: the replica has %d documents", c.name, got)
+			}
+			jobs, err := co.Jobs(t.Context())
+			if err != nil || len(jobs) != 1 || jobs[0].Copied != reply.Copied || jobs[0].Removed != reply.Removed || jobs[0].Error != reply.Error {
+				t.Errorf("%s: %+v, %v", c.name, jobs, err)
+			}
+		})
+	}
 }
 
 // TestAMoveTakesNothingFromWhoLostItsDiskWhileTheOtherMissesWrites: the one with the documents is right, however much it misses, and none of them is

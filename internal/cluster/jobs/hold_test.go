@@ -25,7 +25,7 @@ func TestADocumentIsKeptFromThePrimaryBeforeItIsDeleted(t *testing.T) {
 			})
 			co := f.coordinator(Options{})
 			defer co.shut(t)
-			reply, err := co.Repair(t.Context())
+			reply, err := co.Repair(t.Context(), false)
 			if err != nil || !reply.OK || (reply.Removed == 0) != comes || reply.Copied != 0 {
 				t.Errorf("it comes: %t: %+v, %v", comes, reply, err)
 			}

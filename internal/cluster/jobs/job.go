@@ -31,6 +31,8 @@ type Job struct {
 	Done    uint64    `json:"done"`  // documents looked at
 	Total   uint64    `json:"total"` // documents to look at, as far as it is known
 	Moved   uint64    `json:"moved"` // of a rebalance: documents that have come to groups that are to own them; of a repair 0
+	Copied  uint64    `json:"copied"`
+	Removed uint64    `json:"removed"` // both of a repair: documents that were put and deleted at members, in groups that are through
 	Started time.Time `json:"started"`
 	Error   string    `json:"error"` // why it failed, or what it waits for
 	// Cancelling says that it was cancelled, and undoes what it has done before it ends.
@@ -57,6 +59,7 @@ type RepairReply struct {
 	Copied          uint64        `json:"copied"`
 	Removed         uint64        `json:"removed"`
 	Deferred        uint64        `json:"deferred"`
+	Error           string        `json:"error,omitempty"` // where it is not OK: why, of the first group that failed, or what it waits for
 	FailedAddresses []string      `json:"failed_addresses"`
 	Groups          []GroupRepair `json:"groups"`
 }

@@ -65,6 +65,8 @@ type record struct {
 	// Cancel says that the job is to be given up. State is what callers asked for until the job ends; both are never changed by who
 	// does the job, but for its end.
 	Cancel bool `json:"cancel,omitempty"`
+	// Force says that a repair takes each primary for right, also one that may have lost its documents. It never changes.
+	Force bool `json:"force,omitempty"`
 
 	progress
 }
@@ -114,6 +116,8 @@ func (r *record) job() Job {
 		out.Moved = 0 // the copies are deleted
 	}
 	for i := range r.Groups {
+		out.Copied += r.Groups[i].Copied
+		out.Removed += r.Groups[i].Removed
 		out.FailedAddresses = append(out.FailedAddresses, r.Groups[i].Failed...)
 	}
 	if r.Error != "" {

@@ -125,7 +125,7 @@ func TestJobsInAFolder(t *testing.T) {
 		f.at(addr(1, 1)).setDown(true)
 		o := Options{Dir: "data/jobs", FS: memfs.New(nil), Patience: 10 * time.Second}
 		one := f.coordinator(o)
-		first, err := one.Repair(t.Context())
+		first, err := one.Repair(t.Context(), false)
 		if err != nil || first.OK {
 			t.Fatalf("%+v, %v", first, err)
 		}
@@ -141,7 +141,7 @@ func TestJobsInAFolder(t *testing.T) {
 		if _, err := one.Jobs(t.Context()); !errors.Is(err, leaf.ErrClosed) {
 			t.Errorf("closed: %v", err)
 		}
-		if _, err := one.StartRepair(t.Context()); !errors.Is(err, leaf.ErrClosed) {
+		if _, err := one.StartRepair(t.Context(), false); !errors.Is(err, leaf.ErrClosed) {
 			t.Errorf("closed: %v", err)
 		}
 		f.at(addr(1, 1)).setDown(false)

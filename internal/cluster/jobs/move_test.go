@@ -265,7 +265,7 @@ func TestRefusals(t *testing.T) {
 		}
 		_, err = co.StartRebalance(ctx, 2, 3)
 		wantProblem(t, err, api.JobConflict)
-		_, err = co.StartRepair(ctx)
+		_, err = co.StartRepair(ctx, false)
 		wantProblem(t, err, api.JobConflict)
 		f.at(addr(2, 0)).setDown(false)
 		if rec, err := co.await(ctx, id); err != nil || rec.State != Done {
@@ -484,7 +484,7 @@ func TestPauseAndCancel(t *testing.T) {
 				if j, err := co.Job(ctx, id); err != nil || j.State != Paused {
 					t.Fatalf("%+v, %v", j, err)
 				}
-				_, err = co.StartRepair(ctx)
+				_, err = co.StartRepair(ctx, false)
 				wantProblem(t, err, api.JobConflict)
 				if j, err := co.Act(ctx, id, "cancel"); err != nil || j.State != Running {
 					t.Fatalf("%+v, %v", j, err)

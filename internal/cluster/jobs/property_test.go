@@ -485,7 +485,7 @@ func (tr *trial) repairs() {
 			m.remove("default", ids[tr.rand(len(ids))])
 		}
 		m.put("default", doc(fmt.Sprint("ghost", tr.rand(100)), 1))
-		reply, err := tr.live[0].Repair(context.Background())
+		reply, err := tr.live[0].Repair(context.Background(), false)
 		if err != nil || len(reply.FailedAddresses) > 0 {
 			tr.t.Fatalf("%+v, %v", reply, err)
 		}
@@ -494,7 +494,7 @@ func (tr *trial) repairs() {
 	tr.quiet = true
 	tr.mu.Unlock()
 	writers.Wait()
-	reply, err := tr.live[0].Repair(context.Background())
+	reply, err := tr.live[0].Repair(context.Background(), false)
 	if err != nil || !reply.OK {
 		tr.t.Fatalf("%+v, %v", reply, err)
 	}

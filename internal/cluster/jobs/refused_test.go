@@ -190,7 +190,7 @@ func TestWhatIsRefusedIsTakenFromNobodyElse(t *testing.T) {
 			}
 			// A repair says who is right.
 			m.setRefuse("pkg/7", false)
-			if reply, err := co.Repair(t.Context()); err != nil || !reply.OK {
+			if reply, err := co.Repair(t.Context(), false); err != nil || !reply.OK {
 				t.Fatalf("%+v, %v", reply, err)
 			}
 			<-time.After(time.Minute)

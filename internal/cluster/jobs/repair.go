@@ -31,11 +31,12 @@ type suspectError struct {
 }
 
 func (e *suspectError) Error() string {
-	return fmt.Sprintf("%s has %d documents of the index %q and %s has %d: it may have lost them; POST /_repair makes others equal to it",
+	return fmt.Sprintf("%s has %d documents of the index %q and %s has %d: it may have lost them; POST /_repair?force=true makes others equal to it",
 		e.primary, e.has, e.index, e.member, e.other)
 }
 
-// repair makes the members of each group equal to its primary.
+// repair makes the members of each group equal to its primary. A primary that may have lost its documents is given those of another member first,
+// unless the job is forced.
 func (j *running) repair(ctx context.Context) error {
 	var st *members.State
 	for try := 1; st == nil; try++ {
@@ -51,9 +52,10 @@ func (j *running) repair(ctx context.Context) error {
 		}
 	}
 	j.note(func(p *progress) { p.Error, p.Total = "", uint64(len(st.Groups)) })
+	var done tally // in the group that is under way, by maps that are out of date
 	for try := 1; ; {
 		w := j.r.work(st)
-		w.asAsked = true
+		w.asAsked, w.forced = true, j.force
 		p := j.snapshot()
 		if len(p.Groups) >= len(st.Groups) {
 			if p.Failed {
@@ -67,13 +69,13 @@ func (j *running) repair(ctx context.Context) error {
 			own, err = w.survey(ctx)
 		}
 		if err == nil {
-			err = j.repairGroup(ctx, w, own, st.Groups[len(p.Groups)])
+			err = j.repairGroup(ctx, w, own, st.Groups[len(p.Groups)], &done)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err == nil:
-			try = 1
+			try, done.copied, done.removed = 1, 0, 0
 			continue
 		case !members.IsStale(err):
 			j.waits(ctx, err)
@@ -136,15 +138,18 @@ func tried(ctx context.Context, fn func() error) error {
 	}
 }
 
-// repairGroup repairs one group and notes what became of it. The error is that of the end of the context, or of a map that is out of date.
-func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *members.Group) error {
+// repairGroup repairs one group and notes what became of it, with what was done before. The error is that of the end of the context, or of a map
+// that is out of date; what was done is in done then.
+func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *members.Group, done *tally) error {
+	defer func() { done.add(&w.tally) }()
 	primary := group.Members[0]
 	out := GroupRepair{Group: group.Ordinal, Primary: primary.Addr, Failed: []string{}}
 	var deferred uint64
 	var refused error // one of those that were deferred
 	why := ""
-	// Who is made equal to a primary that may lack documents is no better than that, for as long as there is another that may have them.
-	doubted := j.r.suspect(primary.Addr)
+	if err := j.r.identify(ctx, primary); err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	var equal []string
 	fail := func(m *members.Member, err error) error {
 		if ctx.Err() != nil {
@@ -158,7 +163,13 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 		j.r.log.Warn("repair a member", "job", j.id, "member", m.Addr, "error", err)
 		return nil
 	}
-	if err := tried(ctx, func() error { return w.readyPrimary(ctx, own, group) }); err != nil {
+	ready := func() error {
+		if err := w.readyPrimary(ctx, own, group); err != nil || j.force || !j.r.suspect(primary.Addr) {
+			return err
+		}
+		return j.fill(ctx, w.st, group, done)
+	}
+	if err := tried(ctx, ready); err != nil {
 		if err := fail(primary, err); err != nil {
 			return err
 		}
@@ -171,6 +182,11 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 		for _, m := range group.Members[1:] {
 			var left []hints.Entry
 			err := tried(ctx, func() (err error) {
+				if !j.force && j.r.suspect(primary.Addr) { // it has lost them since
+					if err := ready(); err != nil {
+						return err
+					}
+				}
 				left, err = w.repairMember(ctx, own, primary, m, seen)
 				return err
 			})
@@ -192,15 +208,14 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 		}
 	}
 	j.r.lookAgain()
-	if len(out.Failed) == 0 || !doubted {
-		for _, addr := range equal {
+	// Who is made equal to a primary that may lack documents is no better than that, for as long as there is another that may have them. It is what
+	// force asks for that they are as it is.
+	if doubted := j.r.suspect(primary.Addr); !doubted || j.force && len(out.Failed) == 0 {
+		for _, addr := range append(equal, primary.Addr) {
 			j.r.trust(addr)
 		}
 	}
-	if len(out.Failed) == 0 {
-		j.r.trust(primary.Addr) // it is what was asked for that the others are as it is
-	}
-	out.Copied, out.Removed = w.tally.copied, w.tally.removed
+	out.Copied, out.Removed = done.copied+w.tally.copied, done.removed+w.tally.removed
 	j.note(func(p *progress) {
 		p.Groups = append(p.Groups, out)
 		p.Done = uint64(len(p.Groups))
@@ -218,6 +233,33 @@ func (j *running) repairGroup(ctx context.Context, w *work, own *survey, group *
 		}
 	})
 	return nil
+}
+
+// fill gives a primary that may have lost its documents those of its group.
+func (j *running) fill(ctx context.Context, st *members.State, group *members.Group, done *tally) error {
+	if err := j.r.heed(ctx); err != nil {
+		return err
+	}
+	if m, unsure := j.r.unsettled(group); unsure {
+		return fmt.Errorf("%s may have lost its documents, and %s is to be given the writes first that it has missed", group.Members[0].Addr, m.Addr)
+	}
+	w := j.r.work(st)
+	w.background = true
+	defer func() { done.add(&w.tally) }()
+	if err := w.refill(ctx, group); err != nil {
+		return fmt.Errorf("%s may have lost its documents, and could not be given those of its group: %w", group.Members[0].Addr, err)
+	}
+	return nil
+}
+
+// unsettled is a member of a group for which missed writes are kept: what it lacks is known, and comes of itself.
+func (r *Runner) unsettled(g *members.Group) (*members.Member, bool) {
+	for _, m := range g.Members {
+		if r.short(m.Addr) || r.others.keeps(m.Addr) || r.left(m.Addr) {
+			return m, true
+		}
+	}
+	return nil, false
 }
 
 // readyPrimary sees to it that a primary has the indexes that other primaries have, with all their fields.
@@ -325,7 +367,30 @@ func (w *work) dropLeft(ctx context.Context, own *survey, name string, m *member
 	if !again.whole || again.first[name] != nil {
 		return nil
 	}
-	return w.dropIndex(ctx, name, m)
+	if !w.forced {
+		// Is it that somebody has deleted it, or that a primary has lost it?
+		for _, g := range w.st.Groups {
+			primary := g.Members[0]
+			if err := w.r.identify(ctx, primary); err != nil {
+				return err
+			}
+			if w.r.suspect(primary.Addr) {
+				return fmt.Errorf("delete the index %q that no primary has: %s: %w", name, primary.Addr, errSuspect)
+			}
+		}
+	}
+	n, err := w.docs(ctx, name, m)
+	if err != nil {
+		return err
+	}
+	if err := w.dropIndex(ctx, name, m); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tally.removed += n
+	w.r.count.removed.Add(n)
+	return nil
 }
 
 // repairIndex makes one index of a member equal to that of another, and returns the documents that it could not.
@@ -431,8 +496,8 @@ func (r *Runner) compareAll(ctx context.Context) error {
 	}
 	var errs []error
 	for _, g := range st.Groups {
-		if slices.ContainsFunc(g.Members, func(m *members.Member) bool { return r.short(m.Addr) || r.others.keeps(m.Addr) || r.left(m.Addr) }) {
-			continue // what is missing there is known, and comes of itself
+		if _, unsure := r.unsettled(g); unsure {
+			continue
 		}
 		if r.others.refused(g.Members[0].Addr) {
 			continue // another one knows which documents the primary refuses, and is to leave alone
@@ -468,7 +533,7 @@ func (r *Runner) compareAll(ctx context.Context) error {
 }
 
 // errNoReference says that all members of a group may have lost their documents.
-var errNoReference = errors.New("every member of its group may have lost its documents; weft topology accept says which of them counts")
+var errNoReference = errors.New("every member of the group may have lost them; weft topology accept says which of them counts")
 
 // refill makes the primary of a group equal to a member that is not suspect.
 func (w *work) refill(ctx context.Context, group *members.Group) error {

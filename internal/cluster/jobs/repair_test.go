@@ -35,7 +35,7 @@ func TestRepairCopiesWhatIsMissing(t *testing.T) {
 		want := uint64(len(f.at(addr(1, 0)).docs("default")))
 		co := f.coordinator(Options{})
 		defer co.shut(t)
-		reply, err := co.Repair(t.Context())
+		reply, err := co.Repair(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestRepairCopiesWhatIsMissing(t *testing.T) {
 		if a, b := f.at(addr(1, 0)).sdl("default"), f.at(addr(1, 1)).sdl("default"); a != b {
 			t.Errorf("schemas differ: %s and %s", a, b)
 		}
-		again, err := co.Repair(t.Context())
+		again, err := co.Repair(t.Context(), false)
 		if err != nil || !again.OK || again.Copied+again.Removed != 0 {
 			t.Errorf("the second repair: %+v, %v", again, err)
 		}
@@ -83,7 +83,7 @@ func TestRepairUndoesNothingThatAWriterFoundEqual(t *testing.T) {
 		})
 		co := f.coordinator(Options{})
 		defer co.shut(t)
-		reply, err := co.Repair(t.Context())
+		reply, err := co.Repair(t.Context(), false)
 		if err != nil || !reply.OK || reply.Copied != 0 || !acknowledged {
 			t.Errorf("%+v, %v", reply, err)
 		}
@@ -104,7 +104,7 @@ func TestRepairRemovesGhosts(t *testing.T) {
 		f.at(addr(2, 1)).put("default", doc(changed, 99))
 		co := f.coordinator(Options{})
 		defer co.shut(t)
-		reply, err := co.Repair(t.Context())
+		reply, err := co.Repair(t.Context(), false)
 		if err != nil || !reply.OK || reply.Removed != 2 || reply.Copied != 1 {
 			t.Errorf("%+v, %v", reply, err)
 		}
@@ -124,7 +124,7 @@ func TestEmptyIsNotGone(t *testing.T) {
 		f.at(addr(1, 1)).put("default", doc("ghost", 1))
 		co := f.coordinator(Options{})
 		defer co.shut(t)
-		reply, err := co.Repair(t.Context())
+		reply, err := co.Repair(t.Context(), false)
 		if err != nil || !reply.OK || reply.Removed != 1 {
 			t.Errorf("%+v, %v", reply, err)
 		}
@@ -132,7 +132,7 @@ func TestEmptyIsNotGone(t *testing.T) {
 
 		for _, silent := range []string{addr(1, 1), addr(2, 0)} {
 			f.at(silent).setDown(true)
-			reply, err := co.Repair(t.Context())
+			reply, err := co.Repair(t.Context(), false)
 			if err != nil || reply.OK || !slices.Equal(reply.FailedAddresses, []string{silent}) {
 				t.Errorf("%s is silent: %+v, %v", silent, reply, err)
 			}
@@ -151,7 +151,7 @@ func TestRepairNamesAllThatAreSilent(t *testing.T) {
 			f.at(addr(1, k)).setDown(true)
 		}
 		f.at(addr(2, 0)).setDown(true)
-		reply, err := co.Repair(t.Context())
+		reply, err := co.Repair(t.Context(), false)
 		if err != nil || reply.OK || !slices.Equal(reply.FailedAddresses, []string{addr(1, 0), addr(1, 1), addr(2, 0)}) {
 			t.Errorf("%+v, %v", reply, err)
 		}
@@ -173,7 +173,7 @@ func TestRepairSaysWhatIsRefused(t *testing.T) {
 			f.at(addr(1, 0)).put("default", doc(id, 3))
 		}
 		f.at(addr(1, 1)).setRefuse(ids[1], true)
-		reply, err := co.Repair(t.Context())
+		reply, err := co.Repair(t.Context(), false)
 		if err != nil || reply.OK || reply.Deferred != 1 || reply.Copied != 2 || len(reply.FailedAddresses) != 0 {
 			t.Errorf("%+v, %v", reply, err)
 		}
@@ -202,7 +202,7 @@ func TestRepairLooksTwice(t *testing.T) {
 			<-time.After(50 * time.Millisecond)
 			f.at(addr(2, 0)).put("default", doc(old, 2))
 		}()
-		reply, err := co.Repair(t.Context())
+		reply, err := co.Repair(t.Context(), false)
 		<-done
 		if err != nil || !reply.OK || reply.Removed+reply.Copied != 0 {
 			t.Errorf("%+v, %v", reply, err)
@@ -239,7 +239,7 @@ func TestRepairOfIndexes(t *testing.T) {
 		f.at(addr(2, 1)).put("old", doc("x", 1))
 		co := f.coordinator(Options{})
 		defer co.shut(t)
-		reply, err := co.Repair(t.Context())
+		reply, err := co.Repair(t.Context(), false)
 		if err != nil || !reply.OK {
 			t.Fatalf("%+v, %v", reply, err)
 		}
@@ -271,7 +271,7 @@ func TestRepairGoesOn(t *testing.T) {
 				<-ctx.Done()
 			}
 		})
-		id, err := one.StartRepair(t.Context())
+		id, err := one.StartRepair(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -559,7 +559,7 @@ func TestAMoveAndARepairKeepToTheirRate(t *testing.T) {
 			began := time.Now()
 			var least int
 			if repair {
-				reply, err := co.Repair(t.Context())
+				reply, err := co.Repair(t.Context(), false)
 				if err != nil || !reply.OK {
 					t.Fatalf("%+v, %v", reply, err)
 				}

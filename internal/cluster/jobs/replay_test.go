@@ -84,7 +84,7 @@ func TestNothingIsTakenWhereAllMayHaveLostTheirDocuments(t *testing.T) {
 		if one, two := a.docs("default"), b.docs("default"); len(one) != 1 || len(two) != 1 || !co.cluster.Suspect(a.addr) || !co.cluster.Suspect(b.addr) || !co.short(b.addr) {
 			t.Errorf("they have %d and %d documents", len(one), len(two))
 		}
-		if _, err := co.cluster.Accept(t.Context(), b.addr); err != nil {
+		if _, err := co.cluster.Accept(t.Context(), b.addr, false); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(3 * time.Minute) // what fails is tried again after half a minute at most

@@ -424,6 +424,8 @@ type running struct {
 	r    *Runner
 	id   string
 	kind Kind
+	// force says that a repair takes primaries for right that may have lost their documents.
+	force bool
 
 	// Of the goroutine of the job:
 	fenced uint64 // under the map of this epoch no write of anybody else, and none that nothing was heard of, is under way
@@ -533,7 +535,7 @@ func (j *running) save(ctx context.Context) error {
 // perform does a job.
 func (r *Runner) perform(ctx context.Context, rec *record) {
 	ctx, end := context.WithCancelCause(ctx)
-	j := &running{r: r, id: rec.ID, kind: rec.Kind, p: rec.progress, cancel: rec.Cancel, end: end, fresh: rec.Kind == Rebalance && rec.Stage == ""}
+	j := &running{r: r, id: rec.ID, kind: rec.Kind, p: rec.progress, cancel: rec.Cancel, force: rec.Force, end: end, fresh: rec.Kind == Rebalance && rec.Stage == ""}
 	r.mu.Lock()
 	r.current = j
 	r.mu.Unlock()
@@ -832,20 +834,23 @@ func (r *Runner) Rebalance(ctx context.Context, from, to int) (*RebalanceReply, 
 	return out, nil
 }
 
-// StartRepair begins to make the members of each group equal to its first, and returns the job.
-func (r *Runner) StartRepair(ctx context.Context) (string, error) {
+// StartRepair begins to make the members of each group equal to its first, and returns the job. A first member that may have lost its documents is
+// given those of another first, and where all may have, the group fails; with force the first is right whatever it has.
+func (r *Runner) StartRepair(ctx context.Context, force bool) (string, error) {
 	if r.c.State() == nil {
 		return "", members.ErrNotReady
 	}
 	if err := r.startable(ctx); err != nil {
 		return "", err
 	}
-	return r.add(ctx, newRecord(Repair))
+	rec := newRecord(Repair)
+	rec.Force = force
+	return r.add(ctx, rec)
 }
 
 // Repair is StartRepair, and waits until the job has ended or was paused.
-func (r *Runner) Repair(ctx context.Context) (*RepairReply, error) {
-	id, err := r.StartRepair(ctx)
+func (r *Runner) Repair(ctx context.Context, force bool) (*RepairReply, error) {
+	id, err := r.StartRepair(ctx, force)
 	if err != nil {
 		return nil, err
 	}
@@ -856,6 +861,9 @@ func (r *Runner) Repair(ctx context.Context) (*RepairReply, error) {
 	out := &RepairReply{OK: rec.State == Done && !rec.Failed, Deferred: rec.Deferred, FailedAddresses: []string{}, Groups: rec.Groups}
 	if out.Groups == nil {
 		out.Groups = []GroupRepair{}
+	}
+	if !out.OK {
+		out.Error = r.shown(rec).Error
 	}
 	for i := range out.Groups {
 		out.Copied += out.Groups[i].Copied

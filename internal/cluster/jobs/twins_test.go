@@ -26,7 +26,7 @@ func TestNoJobRunsWhileTwoMembersAreOneNode(t *testing.T) {
 		if !hasCode(err, api.JobConflict) || !strings.Contains(err.Error(), "g1-m0 and g3-m0 are the node") {
 			t.Errorf("a rebalance: %v", err)
 		}
-		if _, err := co.Repair(t.Context()); !hasCode(err, api.JobConflict) {
+		if _, err := co.Repair(t.Context(), false); !hasCode(err, api.JobConflict) {
 			t.Errorf("a repair: %v", err)
 		}
 		if _, err := co.cluster.Change(t.Context(), func(m *shardmap.Map) (*shardmap.Map, error) { return m.RemoveGroup() }); err != nil {

@@ -202,10 +202,11 @@ func (c *Cluster) suspectLocked(addr string, r *record, why string) {
 
 // Why a member is suspect.
 const (
-	whyFolder = "another data folder is at its address"
-	whyOlder  = "it has lost its shard map: its data folder is in an older state"
-	whyNew    = "it is new in its group"
-	whyNone   = "nobody has found it to hold the documents of its group yet"
+	whyFolder  = "another data folder is at its address"
+	whyOlder   = "it has lost its shard map: its data folder is in an older state"
+	whyNew     = "it is new in its group"
+	whyGivenUp = "another member of its group was accepted in its stead"
+	whyNone    = "nobody has found it to hold the documents of its group yet"
 )
 
 // judgeLocked holds what is known of a member against the map. It needs mu.
@@ -439,8 +440,9 @@ func (c *Cluster) tell(ctx context.Context, all bool) {
 
 // Accept says that the documents that a member has now are those of its group, though it may have lost some, and tells all coordinators. It is for
 // groups all of whose members are suspect: a member of another group is made equal to those that are not, and accepting it is refused
-// (shardmap.ErrRefused), as is one that does not answer. A member that is not suspect stays as it is.
-func (c *Cluster) Accept(ctx context.Context, addr string) (*State, error) {
+// (shardmap.ErrRefused), as is one that does not answer. With force, those that are not suspect are given up if none of them answers: they are
+// suspect from now on. A member that is not suspect stays as it is.
+func (c *Cluster) Accept(ctx context.Context, addr string, force bool) (*State, error) {
 	s, err := c.Refresh(ctx)
 	if err != nil {
 		return nil, err
@@ -459,20 +461,44 @@ func (c *Cluster) Accept(ctx context.Context, addr string) (*State, error) {
 	if !c.Suspect(addr) {
 		return s, nil
 	}
+	nodes := map[string]string{addr: reply.Node}
 	for _, o := range group.Members {
-		if !c.Suspect(o.Addr) {
-			return nil, fmt.Errorf("%w: %s holds the documents of group %d, and %s is made equal to it in the background (a repair would make the others equal to the first of them, whatever that has); only where no member of a group does it can be said that what one has counts",
+		switch {
+		case c.Suspect(o.Addr):
+		case !force:
+			return nil, fmt.Errorf("%w: %s holds the documents of group %d, and %s is made equal to it by a repair, or in the background; only where no member of a group holds them it can be said that what one has counts. If that one is gone for good, force says so (weft topology accept --force)",
 				shardmap.ErrRefused, o.Addr, group.Ordinal, addr)
+		default:
+			if _, err := c.placed(ctx, o); (err == nil || unsupported(err)) && !c.Suspect(o.Addr) {
+				return nil, fmt.Errorf("%w: %s holds the documents of group %d, and answers: a repair gives them to %s",
+					shardmap.ErrRefused, o.Addr, group.Ordinal, addr)
+			}
+			nodes[o.Addr] = shardmap.NoNode
 		}
 	}
 	s, err = c.Change(ctx, func(m *shardmap.Map) (*shardmap.Map, error) {
-		return m.WithNodes(map[string]string{addr: reply.Node})
+		return m.WithNodes(nodes)
 	})
 	if err != nil {
 		return nil, err
 	}
+	for o, node := range nodes {
+		if node == shardmap.NoNode {
+			c.giveUp(o)
+		}
+	}
 	c.Trust(addr) // where the map says nothing of it, or has said so before
 	return s, nil
+}
+
+// giveUp makes a member suspect in whose stead another was accepted.
+func (c *Cluster) giveUp(addr string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.stand.known[addr]; r != nil {
+		c.suspectLocked(addr, r, whyGivenUp)
+		c.standLocked()
+	}
 }
 
 // errUnvouched is why an answer of a member is not taken.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -390,23 +391,23 @@ func TestAcceptIsForGroupsThatAreLost(t *testing.T) {
 			ready(t, b)
 			f.at("g1b:1").wipe("another b")
 			until(t, "it is suspect", func() bool { return a.Suspect("g1b:1") && b.Suspect("g1b:1") })
-			if _, err := a.Accept(t.Context(), "g1b:1"); !errors.Is(err, shardmap.ErrRefused) || !a.Suspect("g1b:1") {
+			if _, err := a.Accept(t.Context(), "g1b:1", false); !errors.Is(err, shardmap.ErrRefused) || !a.Suspect("g1b:1") {
 				t.Errorf("with another member that is not: %v", err)
 			}
-			if _, err := a.Accept(t.Context(), "nobody:1"); !errors.Is(err, shardmap.ErrRefused) {
+			if _, err := a.Accept(t.Context(), "nobody:1", false); !errors.Is(err, shardmap.ErrRefused) {
 				t.Errorf("nobody: %v", err)
 			}
-			if _, err := a.Accept(t.Context(), "g1a:1"); err != nil {
+			if _, err := a.Accept(t.Context(), "g1a:1", false); err != nil {
 				t.Errorf("one that is not suspect: %v", err)
 			}
 			f.at("g1a:1").wipe("another a")
 			until(t, "all are suspect", func() bool { return a.Suspect("g1a:1") && b.Suspect("g1a:1") })
 			f.at("g1a:1").setDown(true)
-			if _, err := a.Accept(t.Context(), "g1a:1"); !errors.Is(err, shardmap.ErrRefused) {
+			if _, err := a.Accept(t.Context(), "g1a:1", false); !errors.Is(err, shardmap.ErrRefused) {
 				t.Errorf("one that is away: %v", err)
 			}
 			f.at("g1a:1").setDown(false)
-			s, err := a.Accept(t.Context(), "g1a:1")
+			s, err := a.Accept(t.Context(), "g1a:1", false)
 			if err != nil || s.Map.Nodes["g1a:1"] != "another a" {
 				t.Fatalf("%+v, %v", s.Map, err)
 			}
@@ -417,6 +418,61 @@ func TestAcceptIsForGroupsThatAreLost(t *testing.T) {
 			// Its disk is lost again.
 			f.at("g1a:1").wipe("a third")
 			until(t, "it is suspect again", func() bool { return a.Suspect("g1a:1") && b.Suspect("g1a:1") })
+		})
+	}
+}
+
+// A member whose disk was lost is taken for right beside one that holds the documents only where that one does not answer and somebody says so. It
+// is suspect from then on, to all coordinators, and stays so when it is back.
+func TestAcceptGivesUpWhoDoesNotAnswer(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		t.Run(fmt.Sprintf("store %v", stored), func(t *testing.T) {
+			f := &fleet{}
+			f.nodes("g0a:1", "g0b:1", "g0c:1")
+			o := Options{Dial: f.dial, Initial: groups(t, 1)}
+			o.Initial.Groups[0].Members = []string{"g0a:1", "g0b:1", "g0c:1"}
+			if stored {
+				o.Source = shardmap.NewStoreSource(store.NewMemory(nil))
+			}
+			a, b := open(t, o), open(t, o)
+			ready(t, a)
+			ready(t, b)
+			f.at("g0a:1").wipe("another a")
+			f.at("g0b:1").wipe("another b")
+			until(t, "they are suspect", func() bool {
+				return a.Suspect("g0a:1") && b.Suspect("g0a:1") && a.Suspect("g0b:1") && b.Suspect("g0b:1")
+			})
+			if _, err := a.Accept(t.Context(), "g0a:1", true); !errors.Is(err, shardmap.ErrRefused) || !strings.Contains(err.Error(), "and answers") {
+				t.Errorf("beside one that answers: %v", err)
+			}
+			f.at("g0c:1").setDown(true)
+			if _, err := a.Accept(t.Context(), "g0a:1", false); !errors.Is(err, shardmap.ErrRefused) || !strings.Contains(err.Error(), "accept --force") {
+				t.Errorf("without force: %v", err)
+			}
+			s, err := a.Accept(t.Context(), "g0a:1", true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := s.Map.Nodes; n["g0a:1"] != "another a" || n["g0c:1"] != shardmap.NoNode {
+				t.Errorf("the map has %v", n)
+			}
+			if a.Suspect("g0a:1") || !a.Suspect("g0b:1") || !a.Suspect("g0c:1") || a.Why("g0c:1") != whyGivenUp {
+				t.Errorf("suspects: %v (%s)", a.Suspects(), a.Why("g0c:1"))
+			}
+			f.at("g0c:1").setDown(false)
+			c := open(t, o) // one that knows nothing from before
+			ready(t, c)
+			for _, of := range []*Cluster{a, b, c} {
+				until(t, "all go by it", func() bool { return slices.Equal(of.Suspects(), []string{"g0b:1", "g0c:1"}) })
+				of.remind(t.Context())
+				if !slices.Equal(of.Suspects(), []string{"g0b:1", "g0c:1"}) {
+					t.Errorf("suspects: %v", of.Suspects())
+				}
+			}
+			a.Trust("g0c:1")
+			if stored {
+				until(t, "it is found equal", func() bool { return !b.Suspect("g0c:1") && !c.Suspect("g0c:1") })
+			}
 		})
 	}
 }

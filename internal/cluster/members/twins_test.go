@@ -109,7 +109,7 @@ func TestAMemberThatTurnsOutToBeAnotherIsLeftAlone(t *testing.T) {
 	if !c.Suspect("g1b:1") {
 		t.Error("a comparison with itself makes it a member")
 	}
-	if _, err := c.Accept(t.Context(), "g1b:1"); !errors.Is(err, shardmap.ErrRefused) || !strings.Contains(err.Error(), "under another name") {
+	if _, err := c.Accept(t.Context(), "g1b:1", false); !errors.Is(err, shardmap.ErrRefused) || !strings.Contains(err.Error(), "under another name") {
 		t.Errorf("accept: %v", err)
 	}
 	// A later change of the map keeps it out.
