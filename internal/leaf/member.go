@@ -3,6 +3,7 @@ package leaf
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 
 	"github.com/zeebo/xxh3"
 
@@ -174,6 +175,27 @@ type SumsRequest struct {
 	// equal knows that none is changed any more by what somebody saw of them before. And no write of one that is there is IndexReply.Fresh behind it,
 	// nor one that came before it and that the sums do not show: who writes it compares the members, so that a Sync of what was seen is seen.
 	Fence bool
+	// Mark, with Fence, is that of the write whose writer looks: see SumsReply.Last. Where that write is the last thing that was done with a document, the next one is
+	// behind its Mark.Seen, and behind nothing otherwise.
+	Mark Mark
+}
+
+// Mark names one write of a document (IndexRequest.Mark): a random number that is even, see NewMark. With the lowest bit set it is the same write
+// after its writer has looked at what came of it (SumsRequest.Mark).
+type Mark uint64
+
+// NewMark is one that nobody else has.
+func NewMark() Mark { return Mark(max(rand.Uint64()&^1, 2)) }
+
+// Seen is the mark when its writer has looked.
+func (m Mark) Seen() Mark { return m | 1 }
+
+// Check returns an error, which names the member or field it stands in, if it is none that NewMark gives, nor 0.
+func (m Mark) Check() *api.Problem {
+	if m&1 == 0 {
+		return nil
+	}
+	return api.NewProblem(api.InvalidParameter, "mark: it is an even number").On("mark")
 }
 
 // SumsReply holds checksums.
@@ -189,17 +211,41 @@ type SumsReply struct {
 	// may be older than what it replaces: whoever copies members to each other cannot see what is on its way to them. Of an id that is not
 	// among them whatever was written here last is still there.
 	Synced []int
+	// Last, with a Mark, says that the write with it was the last thing that was done with every one of the documents, at one moment behind the
+	// fence. Whoever hears that of all members knows that what he wrote had come to all of them, in the same place, and that what is done with it
+	// from then on comes behind it everywhere; what the checksums say, which are of a later moment, is of no concern then.
+	Last bool
 }
 
 // FencedSums asks a member for the checksums of documents by id with a fence, and one that knows of no fences without.
 func FencedSums(ctx context.Context, m Member, req SumsRequest) (*SumsReply, error) {
 	req.Fence = true
 	reply, err := m.Sums(ctx, &req)
-	if p, ok := errors.AsType[*api.Problem](err); ok && p.Field == "fence" {
+	if unknown(err, "mark") {
+		req.Mark = 0
+		reply, err = m.Sums(ctx, &req)
+	}
+	if unknown(err, "fence") {
 		req.Fence = false
 		return m.Sums(ctx, &req)
 	}
 	return reply, err
+}
+
+// MarkedIndex writes one document with a mark, and without at a member that knows of none.
+func MarkedIndex(ctx context.Context, m Leaf, req IndexRequest) (*IndexReply, error) {
+	reply, err := m.Index(ctx, &req)
+	if unknown(err, "mark") {
+		req.Mark = 0
+		return m.Index(ctx, &req)
+	}
+	return reply, err
+}
+
+// unknown tells whether a member refuses a request for a field that it does not know.
+func unknown(err error, field string) bool {
+	p, ok := errors.AsType[*api.Problem](err)
+	return ok && p.Field == field
 }
 
 // DigestRequest asks for checksums over 2^Depth equal ranges of placement.Hash, Depth 0 to MaxDepth.

@@ -248,6 +248,8 @@ type IndexRequest struct {
 	// Existing says that the index has to be there: no write makes it, and where it is not there the error is api.IndexNotFound, before any
 	// effect. A coordinator sets it: a member that lost its disk must not make a declared index anew, with fields of its own.
 	Existing bool
+	// Mark names the write, for IndexReply.Behind of the next; 0: it has no name.
+	Mark Mark
 }
 
 // IndexReply is what POST /index returns.
@@ -258,6 +260,10 @@ type IndexReply struct {
 	// looked at one with a fence (SumsRequest.Fence). So nothing that was written to the id at the same time came before: writers of whom one
 	// finds all members of a group so did not cross there. False says nothing.
 	Fresh bool
+	// Behind, of a write with a Mark, is that of the write that was the last thing done with the id before: nothing else of what Fresh speaks of was
+	// done in between. 0: it had none, something else was done, or it is not known any more. Where all members of a group have the same, the write
+	// came directly behind the same one at all of them, and did not cross another there that has the same at all of them.
+	Behind Mark
 }
 
 // BulkRequest begins a bulk load.

@@ -30,7 +30,7 @@ type engine interface {
 	AddFields(ctx context.Context, fields []schema.Field) error
 	AlterVectors(ctx context.Context, f *schema.Field) (pending bool, err error)
 	Apply(ctx context.Context, ops []shard.Op) ([]shard.OpResult, error)
-	Disturb(ctx context.Context, keys []string) error
+	Disturb(ctx context.Context, keys []string, mark uint64) (last bool, err error)
 	Snapshot() *shard.Snapshot
 	Flush(ctx context.Context) error
 	Commit(ctx context.Context) error

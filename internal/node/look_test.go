@@ -17,9 +17,9 @@ type looked struct {
 	shown int // snapshots since the last look
 }
 
-func (l *looked) Disturb(ctx context.Context, keys []string) error {
+func (l *looked) Disturb(ctx context.Context, keys []string, mark uint64) (bool, error) {
 	l.keys, l.shown = append(l.keys, keys...), 0
-	return l.engine.Disturb(ctx, keys)
+	return l.engine.Disturb(ctx, keys, mark)
 }
 
 func (l *looked) Snapshot() *shard.Snapshot {

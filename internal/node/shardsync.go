@@ -101,8 +101,11 @@ func (l *shardLeaf) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.Sums
 			if req.Range != nil {
 				return nil, api.NewProblem(api.InvalidParameter, "fence: it is made for ids, not for a range").On("fence")
 			}
+			if prob := req.Mark.Check(); prob != nil {
+				return nil, prob
+			}
 			var err error
-			if reply.Fence, err = c.fence(req.IDs); err != nil {
+			if reply.Fence, reply.Last, err = c.fence(req.IDs, req.Mark); err != nil {
 				return nil, err
 			}
 		}
@@ -128,23 +131,22 @@ func (l *shardLeaf) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.Sums
 }
 
 // fence makes one for documents of the index. What is written to one of them behind it, and what was before and is not shown yet when it returns, is
-// not Fresh.
-func (c *leafCall) fence(ids []string) (uint64, error) {
+// not Fresh. With a mark it tells whether the write with that is the last thing that was done with all of them.
+func (c *leafCall) fence(ids []string, mark leaf.Mark) (fence uint64, last bool, err error) {
 	if prob := c.index(); prob != nil {
-		return 0, prob
+		return 0, false, prob
 	}
 	l, err := c.node.catalog.use(c.ctx, c.name)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	defer l.release()
 	ctx, stop := l.within(c.ctx)
 	defer stop()
-	fence, err := l.fences.make(ctx, ids)
-	if err == nil {
-		err = l.eng.Disturb(ctx, ids)
+	if fence, err = l.fences.make(ctx, ids); err == nil {
+		last, err = l.eng.Disturb(ctx, ids, uint64(mark))
 	}
-	return fence, err
+	return fence, last, err
 }
 
 // lookEverySums is how many sources are read between two looks at the context.

@@ -55,6 +55,9 @@ func (l *shardLeaf) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.In
 		if most := n.cfg.Limits.DocumentBytes; int64(len(req.Body)) > most {
 			return nil, api.NewProblem(api.DocumentTooLarge, fmt.Sprintf("the body is longer than %d bytes", most)).Within(most)
 		}
+		if prob := req.Mark.Check(); prob != nil {
+			return nil, prob
+		}
 		if len(req.Body) > 0 {
 			held, err := n.memory.Enter(c.ctx, int64(len(req.Body)))
 			if err != nil {
@@ -69,7 +72,7 @@ func (l *shardLeaf) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.In
 		defer leave()
 		serve.Begun(c.ctx)
 		c.watch.Lap(bound.StageQueue)
-		reply, after, prob := n.writeDocument(c.ctx, c.name, req.Body, req.Existing)
+		reply, after, prob := n.writeDocument(c.ctx, c.name, req.Body, req.Existing, req.Mark)
 		if prob != nil {
 			return nil, prob
 		}

@@ -45,7 +45,7 @@ func (n *Node) putDocument(c *front.Call) *api.Problem {
 		return n.problem(c.Context(), err)
 	}
 	defer leave()
-	reply, _, prob := n.writeDocument(c.Context(), name, body, false)
+	reply, _, prob := n.writeDocument(c.Context(), name, body, false, 0)
 	if prob != nil {
 		return prob
 	}
@@ -70,8 +70,8 @@ func (n *Node) enterWrite(ctx context.Context, bytes int) (leave func(), err err
 }
 
 // writeDocument writes one document to the named index, which it makes if it is not there, unless it has to be. after is the index with the document.
-func (n *Node) writeDocument(ctx context.Context, name string, body []byte, existing bool) (reply *leaf.IndexReply, after leaf.Snapshot, prob *api.Problem) {
-	w := &writer{node: n, name: name, existing: existing}
+func (n *Node) writeDocument(ctx context.Context, name string, body []byte, existing bool, mark leaf.Mark) (reply *leaf.IndexReply, after leaf.Snapshot, prob *api.Problem) {
+	w := &writer{node: n, name: name, existing: existing, mark: mark}
 	defer w.release()
 	if err := w.find(ctx); err != nil {
 		return nil, after, n.problem(ctx, err)
@@ -98,7 +98,7 @@ func (n *Node) writeDocument(ctx context.Context, name string, body []byte, exis
 	}
 	n.documents.indexed.Inc()
 	reply = &leaf.IndexReply{
-		WriteReply: api.WriteReply{OK: true, ID: it.key, Members: oneMember(), Inferred: w.inferred, Staged: w.lease.entry.onCommit()}, Fresh: w.fresh,
+		WriteReply: api.WriteReply{OK: true, ID: it.key, Members: oneMember(), Inferred: w.inferred, Staged: w.lease.entry.onCommit()}, Fresh: w.fresh, Behind: w.behind,
 	}
 	return reply, w.lease.state(), nil
 }
@@ -245,6 +245,7 @@ type writer struct {
 	node     *Node
 	name     string
 	existing bool // the index has to be there
+	mark     leaf.Mark
 
 	took     func(lease) // called when the index is there; may be nil
 	lease    lease       // empty until then
@@ -254,6 +255,7 @@ type writer struct {
 	pending  []jsondoc.Inference // not in the index yet
 	inferred []api.InferredField // all that this request brought
 	fresh    bool                // see leaf.IndexReply, of the last operation
+	behind   leaf.Mark           // likewise
 }
 
 // find takes the index if it is there; else documents are typed as for an index that infers its fields, unless the index has to be there.
@@ -414,7 +416,7 @@ func (w *writer) applyTyped(ctx context.Context, b *batch) error {
 	b.ops, b.at = b.ops[:0], b.at[:0]
 	for i := range b.items {
 		if it := &b.items[i]; it.fail == nil {
-			b.ops, b.at = append(b.ops, shard.Op{Delete: it.del, Key: it.key, Doc: it.doc, If: it.cond}), append(b.at, i)
+			b.ops, b.at = append(b.ops, shard.Op{Delete: it.del, Key: it.key, Doc: it.doc, If: it.cond, Mark: uint64(w.mark)}), append(b.at, i)
 		}
 	}
 	if len(b.ops) == 0 {
@@ -430,7 +432,7 @@ func (w *writer) applyTyped(ctx context.Context, b *batch) error {
 		return err
 	}
 	for k, r := range res {
-		w.fresh = r.Fresh
+		w.fresh, w.behind = r.Fresh, leaf.Mark(r.Behind)
 		if r.Err != nil {
 			it := &b.items[b.at[k]]
 			if errors.Is(r.Err, shard.ErrChanged) {

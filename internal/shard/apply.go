@@ -19,6 +19,8 @@ type Op struct {
 	Doc    *schema.Document // of a put; it must not change until Apply returns
 	Create bool             // the put fails with ErrExists if the key is there
 	If     *Condition       // the operation fails with ErrChanged if it does not hold; nil: none
+	// Mark names a put, for OpResult.Behind of the next operation with its key; an even number, 0: it has no name.
+	Mark uint64
 }
 
 // OpResult is what became of one operation.
@@ -28,7 +30,10 @@ type OpResult struct {
 	// that was there (see Disturb). It may be false all the same: of deletions and looks only so much is kept as has room, what is in
 	// a memtable counts as written now, and what is in a segment as when the segment was made of one.
 	Fresh bool
-	Err   error // nil, ErrExists, ErrChanged or an *InvalidError: the operation had no effect
+	// Behind, of a put with a Mark, is that of the operation that was the last thing done with the key before, of all that Fresh speaks of; with the
+	// lowest bit set if its writer has looked since (Disturb). 0: it had none, something else was done, or it is not known any more.
+	Behind uint64
+	Err    error // nil, ErrExists, ErrChanged or an *InvalidError: the operation had no effect
 }
 
 // Undisturbed is for how long a key with which something was done, and every key of a shard that was opened with what an earlier process wrote,
@@ -280,6 +285,7 @@ func (s *Shard) effect(w *worker, ops []Op, results []OpResult, ts uint64, froze
 		}
 		if op.Delete {
 			s.writeMu.disturbed.add(op.Key, now)
+			s.writeMu.marks.note(op.Key, 0)
 		}
 		switch {
 		case !op.If.holds(old, doc, exists):
@@ -296,6 +302,9 @@ func (s *Shard) effect(w *worker, ops []Op, results []OpResult, ts uint64, froze
 			wr.kills = append(wr.kills, kill{old, doc})
 		}
 		if !op.Delete {
+			if behind := s.writeMu.marks.note(op.Doc.Key, op.Mark); op.Mark != 0 {
+				r.Behind = behind
+			}
 			d := active.mem.Insert(&w.batch, batched-1, ts)
 			active.applied = grow(active.applied, int(d)+1)
 			active.applied.Add(d)

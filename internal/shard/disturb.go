@@ -8,11 +8,13 @@ import (
 
 // Disturb notes that somebody looks at documents, to decide by what he sees what copies of them elsewhere, or these, are to be. Behind it none
 // of them is written Fresh for the time of Undisturbed, and all that was applied to them before is visible. So of a write that the look does not
-// show it is known that something was done with its document meanwhile. Keys without a document are not noted. The error is what ended ctx.
-func (s *Shard) Disturb(ctx context.Context, keys []string) error {
-	wr := s.disturb(keys)
+// show it is known that something was done with its document meanwhile. Keys without a document are not noted. With the mark of a write it is
+// its writer who looks, and last tells whether that write was the last thing that was done with all of the keys when it was noted. The error is what
+// ended ctx.
+func (s *Shard) Disturb(ctx context.Context, keys []string, mark uint64) (last bool, err error) {
+	wr, last := s.disturb(keys, mark)
 	if wr == nil {
-		return nil
+		return last, nil
 	}
 	// Whether it fails is nobody's concern: then what it waited for does not become visible either.
 	select {
@@ -21,16 +23,20 @@ func (s *Shard) Disturb(ctx context.Context, keys []string) error {
 		s.commitQueue()
 		<-s.lead
 	case <-ctx.Done():
-		return fmt.Errorf("wait for writes of documents that are looked at: %w", context.Cause(ctx))
+		return false, fmt.Errorf("wait for writes of documents that are looked at: %w", context.Cause(ctx))
 	}
-	return nil
+	return last, nil
 }
 
 // disturb returns what to wait for, nil if all is visible.
-func (s *Shard) disturb(keys []string) *write {
+func (s *Shard) disturb(keys []string, mark uint64) (wr *write, last bool) {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
 	now, pending := time.Now(), false
+	last = mark != 0
+	for _, key := range keys {
+		last = s.writeMu.marks.look(key, mark) && last
+	}
 	var rest []Op
 	for _, key := range keys {
 		in, shown := s.inMemtable(key)
@@ -45,11 +51,11 @@ func (s *Shard) disturb(keys []string) *write {
 		pending = s.disturbSegments(rest, now) || pending
 	}
 	if !pending {
-		return nil
+		return nil, last
 	}
-	wr := &write{mem: s.writeMu.active, done: make(chan struct{})}
+	wr = &write{mem: s.writeMu.active, done: make(chan struct{})}
 	s.enqueue(wr)
-	return wr
+	return wr, last
 }
 
 // disturbSegments notes a look at documents that were in no memtable. It tells whether one came into one meanwhile that is not visible yet.

@@ -75,6 +75,7 @@ type Shard struct {
 		// disturbed are the keys with which something was done lately, or may have been, that no segment and no memtable tells of: they were deleted, or
 		// somebody looked at them. They are all keys when the shard was opened with what had been written to it before.
 		disturbed disturbances
+		marks     marks
 	}
 
 	mu struct {

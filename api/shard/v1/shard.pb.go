@@ -4097,6 +4097,7 @@ type IndexRequest struct {
 	Body          []byte                 `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"` // one JSON object
 	View          *View                  `protobuf:"bytes,3,opt,name=view,proto3" json:"view,omitempty"`
 	Existing      bool                   `protobuf:"varint,4,opt,name=existing,proto3" json:"existing,omitempty"` // the index has to be there: no write makes it, and where it is not there the error is index_not_found
+	Mark          uint64                 `protobuf:"fixed64,5,opt,name=mark,proto3" json:"mark,omitempty"`        // names the write, for `behind` of the next: a random even number; 0: it has no name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4159,14 +4160,24 @@ func (x *IndexRequest) GetExisting() bool {
 	return false
 }
 
+func (x *IndexRequest) GetMark() uint64 {
+	if x != nil {
+		return x.Mark
+	}
+	return 0
+}
+
 type IndexReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Meta          *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
-	Ok            bool                   `protobuf:"varint,2,opt,name=ok,proto3" json:"ok,omitempty"`
-	Id            []byte                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
-	Members       *Members               `protobuf:"bytes,4,opt,name=members,proto3" json:"members,omitempty"`
-	Inferred      []*InferredField       `protobuf:"bytes,5,rep,name=inferred,proto3" json:"inferred,omitempty"` // fields that the document added to the index
-	Fresh         bool                   `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`      // no document had the id, and none with it was deleted for longer than a write is under way
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Meta     *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
+	Ok       bool                   `protobuf:"varint,2,opt,name=ok,proto3" json:"ok,omitempty"`
+	Id       []byte                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	Members  *Members               `protobuf:"bytes,4,opt,name=members,proto3" json:"members,omitempty"`
+	Inferred []*InferredField       `protobuf:"bytes,5,rep,name=inferred,proto3" json:"inferred,omitempty"` // fields that the document added to the index
+	Fresh    bool                   `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`      // no document had the id, and none with it was deleted for longer than a write is under way
+	// Behind, of a write with a mark, is that of the write that was the last thing done with the id before; with the lowest bit set after its writer
+	// has looked (SumsRequest.mark). 0: that had none, something else was done, or it is not known.
+	Behind        uint64 `protobuf:"fixed64,7,opt,name=behind,proto3" json:"behind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4241,6 +4252,13 @@ func (x *IndexReply) GetFresh() bool {
 		return x.Fresh
 	}
 	return false
+}
+
+func (x *IndexReply) GetBehind() uint64 {
+	if x != nil {
+		return x.Behind
+	}
+	return 0
 }
 
 // Members is who applied a write.
@@ -5255,6 +5273,7 @@ type SumsRequest struct {
 	After         []byte                 `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"`  // only ids above, with range; empty: all
 	Limit         uint32                 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"` // at most so many, 1 to 10,000, with range
 	Fence         bool                   `protobuf:"varint,7,opt,name=fence,proto3" json:"fence,omitempty"` // with ids: from here on no Sync that names an earlier fence changes one of them
+	Mark          uint64                 `protobuf:"fixed64,8,opt,name=mark,proto3" json:"mark,omitempty"`  // with a fence: that of the write whose writer looks, see SumsReply.last; 0: somebody else looks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5338,6 +5357,13 @@ func (x *SumsRequest) GetFence() bool {
 	return false
 }
 
+func (x *SumsRequest) GetMark() uint64 {
+	if x != nil {
+		return x.Mark
+	}
+	return 0
+}
+
 type SumsReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Meta  *Meta                  `protobuf:"bytes,1,opt,name=meta,proto3" json:"meta,omitempty"`
@@ -5347,6 +5373,7 @@ type SumsReply struct {
 	Fence uint64                 `protobuf:"fixed64,5,opt,name=fence,proto3" json:"fence,omitempty"` // what the call made; 0: none
 	// Synced, with a fence, are the places of the ids whose last change was made by a Sync, or may have been, ascending.
 	Synced        []uint32 `protobuf:"varint,6,rep,packed,name=synced,proto3" json:"synced,omitempty"`
+	Last          bool     `protobuf:"varint,7,opt,name=last,proto3" json:"last,omitempty"` // with a mark: that write was the last thing that was done with all of the documents, at one moment behind the fence
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5421,6 +5448,13 @@ func (x *SumsReply) GetSynced() []uint32 {
 		return x.Synced
 	}
 	return nil
+}
+
+func (x *SumsReply) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
 }
 
 type DigestRequest struct {
@@ -6924,12 +6958,13 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x04view\x18\x03 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\"T\n" +
 	"\x0fDeleteManyReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x18\n" +
-	"\adeleted\x18\x02 \x01(\x04R\adeleted\"}\n" +
+	"\adeleted\x18\x02 \x01(\x04R\adeleted\"\x91\x01\n" +
 	"\fIndexRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x12\n" +
 	"\x04body\x18\x02 \x01(\fR\x04body\x12'\n" +
 	"\x04view\x18\x03 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12\x1a\n" +
-	"\bexisting\x18\x04 \x01(\bR\bexisting\"\xd7\x01\n" +
+	"\bexisting\x18\x04 \x01(\bR\bexisting\x12\x12\n" +
+	"\x04mark\x18\x05 \x01(\x06R\x04mark\"\xef\x01\n" +
 	"\n" +
 	"IndexReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12\x0e\n" +
@@ -6937,7 +6972,8 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x02id\x18\x03 \x01(\fR\x02id\x120\n" +
 	"\amembers\x18\x04 \x01(\v2\x16.weft.shard.v1.MembersR\amembers\x128\n" +
 	"\binferred\x18\x05 \x03(\v2\x1c.weft.shard.v1.InferredFieldR\binferred\x12\x14\n" +
-	"\x05fresh\x18\x06 \x01(\bR\x05fresh\"Z\n" +
+	"\x05fresh\x18\x06 \x01(\bR\x05fresh\x12\x16\n" +
+	"\x06behind\x18\a \x01(\x06R\x06behind\"Z\n" +
 	"\aMembers\x12\x0e\n" +
 	"\x02ok\x18\x01 \x01(\x03R\x02ok\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x03R\x05total\x12)\n" +
@@ -7015,7 +7051,7 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x04info\x18\x02 \x01(\v2\x18.weft.shard.v1.IndexInfoR\x04info\"/\n" +
 	"\tHashRange\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\rR\x04from\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\rR\x02to\"\xe6\x01\n" +
+	"\x02to\x18\x02 \x01(\rR\x02to\"\xfa\x01\n" +
 	"\vSumsRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12'\n" +
 	"\x04view\x18\x02 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12&\n" +
@@ -7023,14 +7059,16 @@ const file_shard_v1_shard_proto_rawDesc = "" +
 	"\x05range\x18\x04 \x01(\v2\x18.weft.shard.v1.HashRangeR\x05range\x12\x14\n" +
 	"\x05after\x18\x05 \x01(\fR\x05after\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\rR\x05limit\x12\x14\n" +
-	"\x05fence\x18\a \x01(\bR\x05fence\"\xb2\x01\n" +
+	"\x05fence\x18\a \x01(\bR\x05fence\x12\x12\n" +
+	"\x04mark\x18\b \x01(\x06R\x04mark\"\xc6\x01\n" +
 	"\tSumsReply\x12'\n" +
 	"\x04meta\x18\x01 \x01(\v2\x13.weft.shard.v1.MetaR\x04meta\x12&\n" +
 	"\x03ids\x18\x02 \x01(\v2\x14.weft.shard.v1.TextsR\x03ids\x12\x12\n" +
 	"\x04sums\x18\x03 \x01(\fR\x04sums\x12\x12\n" +
 	"\x04next\x18\x04 \x01(\fR\x04next\x12\x14\n" +
 	"\x05fence\x18\x05 \x01(\x06R\x05fence\x12\x16\n" +
-	"\x06synced\x18\x06 \x03(\rR\x06synced\"d\n" +
+	"\x06synced\x18\x06 \x03(\rR\x06synced\x12\x12\n" +
+	"\x04last\x18\a \x01(\bR\x04last\"d\n" +
 	"\rDigestRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12'\n" +
 	"\x04view\x18\x02 \x01(\v2\x13.weft.shard.v1.ViewR\x04view\x12\x14\n" +

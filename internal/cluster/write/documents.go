@@ -56,6 +56,7 @@ type writing struct {
 	remade   int  // how often the index was deleted under it
 	ty       *typing
 	key      string
+	mark     leaf.Mark // of the write as it is under way: a repetition has another
 	sum      leaf.Sum
 	inferred []api.InferredField
 }
@@ -67,6 +68,7 @@ func (d *writing) run(ctx context.Context, st *members.State) (*leaf.IndexReply,
 		}
 		d.watch.lap(StageType)
 		to := targets(st.Writers(d.key)...)
+		d.mark = leaf.NewMark()
 		list, err := fan(ctx, d.w, to, func(ctx context.Context, t target) (*leaf.IndexReply, error) {
 			return attended(ctx, d.w, t, "Index", d.w.o.Limits.CallTimeout, true, func(ctx context.Context) (*leaf.IndexReply, error) { return d.put(ctx, st, t) })
 		})
@@ -106,7 +108,7 @@ func (d *writing) run(ctx context.Context, st *members.State) (*leaf.IndexReply,
 // put writes the document at one member.
 func (d *writing) put(ctx context.Context, st *members.State, t target) (*leaf.IndexReply, error) {
 	reply, err := writeAt(ctx, d.ix, st, t, d.ty, func() (*leaf.IndexReply, error) {
-		return t.Leaf.Index(ctx, &leaf.IndexRequest{Index: d.ix.name, View: leaf.View{Epoch: st.Epoch()}, Body: d.body, Existing: true})
+		return leaf.MarkedIndex(ctx, t.Leaf, leaf.IndexRequest{Index: d.ix.name, View: leaf.View{Epoch: st.Epoch()}, Body: d.body, Existing: true, Mark: d.mark})
 	})
 	if err != nil {
 		return nil, err
@@ -132,7 +134,7 @@ func (d *writing) finish(ctx context.Context, st *members.State, list, in []got[
 		}
 	}
 	if !uncrossed(in) {
-		own := &own{map[string]leaf.Sum{d.key: d.sum}, func(string) []byte { return d.body }}
+		own := &own{map[string]leaf.Sum{d.key: d.sum}, func(string) []byte { return d.body }, d.mark}
 		if err := d.w.settleAt(ctx, st, d.ix, d.ty, ids, own, nil, where(in), &a); err != nil {
 			return nil, err
 		}
@@ -146,10 +148,13 @@ func (d *writing) finish(ctx context.Context, st *members.State, list, in []got[
 	return reply, nil
 }
 
-// uncrossed tells whether a write cannot have crossed with another: at every member nothing had been done with the id for longer than writes are
-// under way. So whatever else is written to it comes behind this one at all of them, and whoever wrote that compares the members in turn.
+// uncrossed tells whether a write cannot have crossed with another that does not see that. Either nothing had been done with the id at any
+// member for longer than writes are under way; or it came directly behind the same write at all of them. So whatever else is written to it comes
+// behind this one at all of them, or was behind something else at one, and whoever wrote that compares the members in turn.
 func uncrossed(in []got[leaf.IndexReply]) bool {
-	return !slices.ContainsFunc(in, func(g got[leaf.IndexReply]) bool { return !g.reply.Fresh })
+	behind := in[0].reply.Behind
+	return !slices.ContainsFunc(in, func(g got[leaf.IndexReply]) bool { return !g.reply.Fresh }) ||
+		behind != 0 && !slices.ContainsFunc(in, func(g got[leaf.IndexReply]) bool { return g.reply.Behind != behind })
 }
 
 // settleAt settles documents at the members that have taken them, and adds to the account which are not equal.

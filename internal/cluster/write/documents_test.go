@@ -284,6 +284,7 @@ func TestWhatAWriterFoundEqualStays(t *testing.T) {
 			}
 			one, two := c.writer(Options{}), c.writer(Options{})
 			put(t, one, `{"id":"a","n":0}`)
+			c.forget(m...)
 			type who struct{}
 			written, half, decided, acknowledged := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
 			by := func(ctx context.Context, who1 string) bool { return ctx.Value(who{}) == who1 }
@@ -377,7 +378,34 @@ func TestWhenMembersAreCompared(t *testing.T) {
 	}
 	step("a new document", false, func() { put(t, w, `{"id":"a"}`) })
 	step("another", false, func() { put(t, w, `{"id":"b"}`) })
-	step("one that is there", true, func() { put(t, w, `{"id":"a","n":1}`) })
+	write := func(id string, by *Writer) func() {
+		return func() { put(t, by, fmt.Sprintf(`{"id":%q,"n":%d}`, id, m.called("Index"))) }
+	}
+	step("one that was written a moment ago", false, write("a", w))
+	step("one that another coordinator has written", false, write("a", c.writer(Options{})))
+	for name, fn := range map[string]func() error{
+		"a delete": func() error { _, err := w.Delete(t.Context(), "x", "a"); return err },
+		"a load": func() error {
+			_, err := w.Bulk(t.Context(), &leaf.BulkRequest{Index: "x"}, strings.NewReader(`{"id":"a","n":1}`))
+			return err
+		},
+		"somebody's look at one member": func() error {
+			_, err := m.Sums(t.Context(), &leaf.SumsRequest{Index: "x", IDs: []string{"a"}, Fence: true})
+			return err
+		},
+		"a write at one member": func() error {
+			_, err := m.Index(t.Context(), &leaf.IndexRequest{Index: "x", Body: []byte(`{"id":"a","n":1}`), Mark: leaf.NewMark()})
+			return err
+		},
+	} {
+		if err := fn(); err != nil {
+			t.Fatal(err)
+		}
+		step("behind "+name, true, write("a", w))
+		step("behind a write that was compared", false, write("a", w))
+	}
+	c.forget(m)
+	step("where one member does not know", true, write("a", w))
 	m.mu.Lock()
 	m.indexes["x"].docs["c"] = `{"id":"c"}`
 	m.mu.Unlock()
@@ -562,12 +590,14 @@ func TestAStaleMapRepeatsTheWrite(t *testing.T) {
 	if s := w.Stats(); s.Stale != 1 {
 		t.Errorf("%+v", s)
 	}
+	c.forget()
 	// What stands differently in the two groups is made as it is where readers see it.
 	c.models["2/1"].after = func(_ context.Context, call string) {
 		if call == "Index" {
 			m := c.models["2/1"]
 			m.mu.Lock()
 			m.indexes["x"].docs[moving] = `{"id":"` + moving + `","n":7}`
+			m.indexes["x"].wrote(moving, false)
 			m.mu.Unlock()
 		}
 	}

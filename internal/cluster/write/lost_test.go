@@ -150,6 +150,7 @@ func TestAMemberThatLosesItsDiskAfterAWriteIsNoExample(t *testing.T) {
 	hints := &hintBook{}
 	w := c.writer(Options{Hints: hints})
 	put(t, w, `{"id":"a","n":1}`)
+	c.forget()
 	first, second := c.models["0/0"], c.models["0/1"]
 	first.after = func(_ context.Context, call string) {
 		if call == "Index" {

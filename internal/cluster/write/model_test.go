@@ -55,9 +55,10 @@ type held struct {
 	loads  map[string]api.BulkReply
 	// deleted says that a document was, or was to be; time does not pass in a model.
 	deleted bool
-	aged    map[string]bool   // documents with which nothing was done for long
-	fences  map[string]uint64 // the latest of each document
-	synced  map[string]bool   // what a Sync changed last
+	aged    map[string]bool      // documents with which nothing was done for long
+	fences  map[string]uint64    // the latest of each document
+	synced  map[string]bool      // what a Sync changed last
+	last    map[string]leaf.Mark // what was done with each document last; 0, or absent: something without a mark
 }
 
 // wrote notes what of a document's state is by a Sync, and what is not.
@@ -67,6 +68,7 @@ func (h *held) wrote(id string, bySync bool) {
 	}
 	h.synced[id] = bySync
 	delete(h.aged, id)
+	delete(h.last, id)
 }
 
 // model is a member that holds its documents in maps.
@@ -78,6 +80,8 @@ type model struct {
 	fates func(call string) fate
 	// before, if not nil, runs before a call has its effect, after before it returns.
 	before, after func(ctx context.Context, call string)
+	// between, if not nil, runs behind the fence of a look and before it reads.
+	between func(ctx context.Context)
 	// silent leaves the errors of a load out of its reply but for the first so many.
 	silent int
 
@@ -85,6 +89,7 @@ type model struct {
 	epoch   uint64
 	indexes map[string]*held
 	deleted bool // something was, or was to be, of an index that is not there
+	vague   bool // it keeps no marks
 	calls   map[string]int
 	puts    map[string]int // writes of each document
 	fence   uint64         // the latest
@@ -255,6 +260,9 @@ func (m *model) DropIndex(ctx context.Context, req *leaf.DropIndexRequest) (*lea
 
 func (m *model) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.IndexReply, error) {
 	return do(ctx, m, "Index", req.Epoch, true, func() (*leaf.IndexReply, error) {
+		if m.old && req.Mark != 0 {
+			return nil, &api.Problem{Code: api.InvalidParameter, Field: "mark", Detail: "it is not known"}
+		}
 		h, prob := m.written(req.Index, req.Existing)
 		if prob != nil {
 			return nil, prob
@@ -266,11 +274,18 @@ func (m *model) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.IndexR
 		}
 		_, exists := h.docs[key]
 		fresh := !exists && !h.deleted || exists && h.aged[key]
+		behind := h.last[key]
 		h.docs[key] = source
 		h.wrote(key, false)
+		if req.Mark != 0 && !m.vague {
+			if h.last == nil {
+				h.last = map[string]leaf.Mark{}
+			}
+			h.last[key] = req.Mark
+		}
 		m.puts[key]++
 		reply := api.WriteReply{OK: true, ID: key, Members: api.Members{OK: 1, Total: 1}, Inferred: inferred}
-		return &leaf.IndexReply{WriteReply: reply, Fresh: fresh}, nil
+		return &leaf.IndexReply{WriteReply: reply, Fresh: fresh, Behind: behind}, nil
 	})
 }
 
@@ -357,9 +372,24 @@ func (m *model) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsRepl
 			}
 			m.fence = max(m.fence, ownFences) + 1
 			reply.Fence = m.fence
+			reply.Last = req.Mark != 0
 			for _, id := range req.IDs {
 				h.fences[id] = m.fence
 				delete(h.aged, id)
+				if req.Mark != 0 && h.last[id] == req.Mark {
+					h.last[id] = req.Mark.Seen()
+				} else {
+					delete(h.last, id)
+					reply.Last = false
+				}
+			}
+			if m.between != nil { // what is shown is of a later moment
+				m.mu.Unlock()
+				m.between(ctx)
+				m.mu.Lock()
+				if m.indexes[req.Index] != h {
+					return nil, noIndex(req.Index)
+				}
 			}
 			for i, id := range req.IDs {
 				if h.synced[id] {
@@ -540,7 +570,21 @@ func newCluster(t testing.TB, sizes ...int) *cluster {
 func (c *cluster) disturb() {
 	for _, m := range c.models {
 		m.mu.Lock()
-		m.deleted = true
+		m.deleted, m.vague = true, true
+		m.mu.Unlock()
+	}
+}
+
+// forget lets members not know any more which writes were the last.
+func (c *cluster) forget(members ...*model) {
+	if len(members) == 0 {
+		members = c.all()
+	}
+	for _, m := range members {
+		m.mu.Lock()
+		for _, h := range m.indexes {
+			h.last = nil
+		}
 		m.mu.Unlock()
 	}
 }

@@ -54,6 +54,7 @@ var errNoIndexHere = errors.New("the member does not have the index any more")
 type own struct {
 	sums   map[string]leaf.Sum    // of the documents; zero: deleted
 	source func(id string) []byte // of a document that is not deleted
+	mark   leaf.Mark              // of the write; 0: it has none
 }
 
 // repetition is a part of a load that some members took when it was sent before. What they have of it may have been written since, and stays. But
@@ -134,11 +135,15 @@ func (s *settling) run(ctx context.Context) error {
 				return err
 			}
 		}
-		sums, synced, whole, err := s.compare(ctx, missed)
+		mark := leaf.Mark(0)
+		if round == 0 && s.own != nil {
+			mark = s.own.mark
+		}
+		sums, synced, whole, last, err := s.compare(ctx, missed, mark)
 		if err != nil {
 			return err
 		}
-		if len(s.to) < 2 {
+		if len(s.to) < 2 || last {
 			s.pending = nil
 			return nil
 		}
@@ -162,7 +167,7 @@ func (s *settling) run(ctx context.Context) error {
 			return err
 		}
 	}
-	sums, _, _, err := s.compare(ctx, missed)
+	sums, _, _, _, err := s.compare(ctx, missed, 0)
 	if err != nil {
 		return err
 	}
@@ -192,16 +197,18 @@ func (s *settling) strange(t target, ids []string, err error) {
 
 // compare asks every member for the checksums of the documents that are pending. A member that has none is left out of to, and so is one that
 // fails twice, which is noted. whole tells whether all that are left have answered; sums has no entry for others. synced are
-// the documents of each that a Sync may have changed last.
-func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][]leaf.Sum, synced []map[string]bool, whole bool, err error) {
+// the documents of each that a Sync may have changed last. last, with the mark of a write, tells that it is the last thing that was done with them at
+// all members.
+func (s *settling) compare(ctx context.Context, missed map[string]int, mark leaf.Mark) (sums [][]leaf.Sum, synced []map[string]bool, whole, last bool, err error) {
 	sums, synced = make([][]leaf.Sum, len(s.to)), make([]map[string]bool, len(s.to))
 	errs, fences, none := make([]error, len(s.to)), make([]uint64, len(s.to)), make([]bool, len(s.to))
+	lasts := make([]bool, len(s.to))
 	each(len(s.to), func(i int) {
 		reply, err := attended(ctx, s.w, s.to[i], "Sums", s.w.o.Limits.CallTimeout, false, func(ctx context.Context) (*leaf.SumsReply, error) {
-			return leaf.FencedSums(ctx, s.to[i].Leaf, leaf.SumsRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, IDs: s.pending})
+			return leaf.FencedSums(ctx, s.to[i].Leaf, leaf.SumsRequest{Index: s.ix.name, View: leaf.View{Epoch: s.st.Epoch()}, IDs: s.pending, Mark: mark})
 		})
 		if err == nil {
-			fences[i] = reply.Fence
+			fences[i], lasts[i] = reply.Fence, reply.Last
 			synced[i] = s.syncedAt(reply)
 		}
 		switch {
@@ -216,7 +223,7 @@ func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][
 		}
 	})
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, nil, false, cause
+		return nil, nil, false, false, cause
 	}
 	for i := range none {
 		switch {
@@ -241,7 +248,7 @@ func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][
 			missed[t.Addr] = 0
 			left, kept, by = append(left, t), append(kept, sums[i]), append(by, synced[i])
 		case members.IsStale(err):
-			return nil, nil, false, &staleError{cause: err, applied: true}
+			return nil, nil, false, false, &staleError{cause: err, applied: true}
 		case isProblem && fault(p):
 			// It keeps no checksums: what it has confirmed has to do.
 		default:
@@ -255,7 +262,7 @@ func (s *settling) compare(ctx context.Context, missed map[string]int) (sums [][
 		}
 	}
 	s.to = left
-	return kept, by, whole, nil
+	return kept, by, whole, mark != 0 && !slices.Contains(lasts, false), nil
 }
 
 // all are the documents that are pending.

@@ -74,6 +74,10 @@ func TestAWriteThatCopiesUndoIsNotLost(t *testing.T) {
 					if undone == "the second" {
 						early, late = late, early
 					}
+					// What is put at the one was seen at the other, which the write has not reached.
+					if _, err := late.Sums(t.Context(), &leaf.SumsRequest{Index: "x", IDs: []string{"a"}, Fence: true}); err != nil {
+						t.Fatal(err)
+					}
 					early.after = func(ctx context.Context, call string) {
 						if writes(ctx, call) && !maps.Equal(early.docs("x"), map[string]string{"a": old}) {
 							once.Do(func() { early.copies(t, "a", old); close(taken) })
@@ -91,6 +95,7 @@ func TestAWriteThatCopiesUndoIsNotLost(t *testing.T) {
 						}
 					}
 				case "both":
+					c.forget()
 					m[0].before = func(ctx context.Context, call string) {
 						if ctx.Value(writers{}) != nil && call == "Sums" {
 							once.Do(func() {
@@ -100,6 +105,7 @@ func TestAWriteThatCopiesUndoIsNotLost(t *testing.T) {
 						}
 					}
 				default:
+					c.forget()
 					// The first is undone before it says what it has, and so the second is to be given that.
 					m[0].before = func(ctx context.Context, call string) {
 						if ctx.Value(writers{}) != nil && call == "Sums" {
@@ -134,6 +140,7 @@ func TestAWriteThatAnotherReplacedIsNotPutAgain(t *testing.T) {
 		c := newCluster(t, 2)
 		w, other := c.writer(Options{}), c.writer(Options{})
 		put(t, w, `{"id":"a","n":1}`)
+		c.forget()
 		var looked atomic.Bool
 		c.models["0/0"].before = func(_ context.Context, call string) {
 			if call != "Sums" || looked.Swap(true) {

@@ -99,7 +99,7 @@ func (c *Client) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsRep
 		out.Sums = append(out.Sums, got.Sums...)
 		if left = left[len(part.IDs):]; len(left) == 0 {
 			if len(part.IDs) == len(req.IDs) {
-				out.Fence, out.Synced = got.Fence, got.Synced
+				out.Fence, out.Synced, out.Last = got.Fence, got.Synced, got.Last
 			}
 			return out, nil
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -155,8 +156,12 @@ func goldenLeaf() *fake {
 		delete: func(_ context.Context, r *leaf.DeleteRequest) (*leaf.DeleteReply, error) {
 			return &leaf.DeleteReply{Meta: goldenMeta, Deleted: uint64(len(r.IDs))}, nil
 		},
-		index: func(context.Context, *leaf.IndexRequest) (*leaf.IndexReply, error) {
-			return &leaf.IndexReply{Meta: goldenMeta, WriteReply: api.WriteReply{OK: true, ID: "b/1", Members: api.Members{OK: 1, Total: 1}, Inferred: []api.InferredField{{Name: "year", Type: "i64", From: "integer"}}}}, nil
+		index: func(_ context.Context, r *leaf.IndexRequest) (*leaf.IndexReply, error) {
+			behind := r.Mark
+			if behind != 0 {
+				behind = behind.Seen()
+			}
+			return &leaf.IndexReply{Meta: goldenMeta, Behind: behind, WriteReply: api.WriteReply{OK: true, ID: "b/1", Members: api.Members{OK: 1, Total: 1}, Inferred: []api.InferredField{{Name: "year", Type: "i64", From: "integer"}}}}, nil
 		},
 		bulk: func(_ context.Context, _ *leaf.BulkRequest, body io.Reader) (*leaf.BulkReply, error) {
 			b, err := io.ReadAll(body)
@@ -225,6 +230,9 @@ func goldenCalls(t *testing.T) []goldenCall {
 		{"has", opHas, func(w *writer) { appendHasRequest(w, &leaf.HasRequest{IDs: []string{"b/1", "x"}}) }},
 		{"delete_many", opDeleteMany, func(w *writer) { appendDeleteRequest(w, &leaf.DeleteRequest{IDs: []string{"b/1", "b/2"}}) }},
 		{"index", opIndex, func(w *writer) { appendBody(w, []byte(`{"id":"b/1","title":"a \"b\" ü"}`)) }},
+		{"index_marked", opIndex, func(w *writer) {
+			appendIndexRequest(w, &leaf.IndexRequest{Existing: true, Mark: math.MaxUint64 - 1, Body: []byte(`{"id":"b/1"}`)})
+		}},
 		{"bulk", opBulk, func(w *writer) { appendBody(w, []byte("{\"id\":\"b/1\"}\n{\"id\":\"b/2\"}\n")) }},
 		{"bulk_some", opBulk, func(w *writer) { appendBody(w, []byte("{\"id\":\"b/1\"}\n{\"id\":\"bad\"}\n")) }},
 		{"bulk_none", opBulk, func(w *writer) { appendBody(w, []byte("{\"id\":\"bad\"}\n")) }},

@@ -169,7 +169,7 @@ func goldenMember() *fakeMember {
 	m.sums = func(r *leaf.SumsRequest) (*leaf.SumsReply, error) {
 		out := &leaf.SumsReply{Meta: goldenMeta}
 		if r.Fence {
-			out.Fence = 1<<63 | 7
+			out.Fence, out.Last = 1<<63|7, r.Mark != 0
 			if at := slices.Index(r.IDs, "b/2"); at > 0 {
 				out.Synced = []int{0, at}
 			}
@@ -286,6 +286,9 @@ func goldenMemberCalls(t *testing.T) []goldenCall {
 		{"sums_synced", opSums, func(w *writer) {
 			appendSumsRequest(w, &leaf.SumsRequest{IDs: []string{"b/1", "x", "b/2"}, Fence: true})
 		}},
+		{"sums_marked", opSums, func(w *writer) {
+			appendSumsRequest(w, &leaf.SumsRequest{IDs: []string{"b/1"}, Fence: true, Mark: 1<<53 + 2})
+		}},
 		{"digest", opDigest, func(w *writer) { appendDigestRequest(w, &leaf.DigestRequest{View: epoch, Depth: 2}) }},
 		{"sync", opSync, func(w *writer) {
 			appendSyncRequest(w, &leaf.SyncRequest{View: epoch, Items: []leaf.SyncItem{{ID: "b/1", Body: []byte("{\"id\": \"b/1\"}")}, {ID: "b/2", Expect: sumOf(2)}}})
@@ -377,6 +380,9 @@ func TestFaultsOfRequestsToAMember(t *testing.T) {
 		{`{"op":"sums","ids":[],"limit":1}`, "invalid_parameter", `"field":"limit"`},
 		{`{"op":"sums","ids":[],"after":"a"}`, "invalid_parameter", `"field":"after"`},
 		{`{"op":"sums","ids":[],"fence":1}`, "invalid_parameter", `"field":"fence"`},
+		{`{"op":"sums","ids":[],"fence":true,"mark":2}`, "invalid_parameter", `"field":"mark"`},
+		{`{"op":"sums","range":{"from":0,"to":1},"mark":"2"}`, "invalid_parameter", `"field":"mark"`},
+		{`{"op":"index","body":"{}","mark":"-2"}`, "invalid_parameter", `"field":"mark"`},
 		{`{"op":"sums","range":{"from":0,"to":1},"fence":true}`, "invalid_parameter", `"field":"fence"`},
 		{`{"op":"sync","items":[],"fence":7}`, "invalid_parameter", `"field":"fence"`},
 		{`{"op":"sync","items":[],"fence":"0"}`, "invalid_parameter", `"field":"fence"`},
@@ -660,8 +666,8 @@ func TestMembersAreAskedAndAnswer(t *testing.T) {
 			return req, r, err
 		},
 		"Index": func(t *rapid.T) (any, any, error) {
-			req := &leaf.IndexRequest{View: views.Draw(t, "view"), Body: []byte(anyStr.Draw(t, "body")), Existing: rapid.Bool().Draw(t, "existing")}
-			reply.set(&leaf.IndexReply{Meta: metasBelow.Draw(t, "meta"), WriteReply: api.WriteReply{OK: true, ID: text.Draw(t, "id")}})
+			req := &leaf.IndexRequest{View: views.Draw(t, "view"), Body: []byte(anyStr.Draw(t, "body")), Mark: leaf.Mark(rapid.Uint64().Draw(t, "mark")), Existing: rapid.Bool().Draw(t, "existing")}
+			reply.set(&leaf.IndexReply{Meta: metasBelow.Draw(t, "meta"), Behind: leaf.Mark(rapid.Uint64().Draw(t, "behind")), WriteReply: api.WriteReply{OK: true, ID: text.Draw(t, "id")}})
 			r, err := c.Index(ctx, req)
 			return req, r, err
 		},
@@ -722,7 +728,8 @@ func TestMembersAreAskedAndAnswer(t *testing.T) {
 				req.IDs = ids.Draw(t, "ids")
 				n = len(req.IDs)
 				if req.Fence = rapid.Bool().Draw(t, "fence"); req.Fence {
-					out.Fence = rapid.Uint64Min(1).Draw(t, "made")
+					out.Fence, out.Last = rapid.Uint64Min(1).Draw(t, "made"), rapid.Bool().Draw(t, "last")
+					req.Mark = leaf.Mark(rapid.Uint64().Draw(t, "mark"))
 					for at := range n {
 						if rapid.Bool().Draw(t, "synced") {
 							out.Synced = append(out.Synced, at)

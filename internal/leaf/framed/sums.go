@@ -20,7 +20,7 @@ const (
 )
 
 var (
-	sumsMembers   = viewed("ids", "range", "after", "limit", "fence")
+	sumsMembers   = viewed("ids", "range", "after", "limit", "fence", "mark")
 	rangeMembers  = []string{"from", "to"}
 	digestMembers = viewed("depth")
 	syncMembers   = []string{"items", epochMember, "fence"}
@@ -113,6 +113,7 @@ func appendSumsRequest(w *writer, r *leaf.SumsRequest) {
 			w.name("fence")
 			w.b = append(w.b, "true"...)
 		}
+		w.long("mark", uint64(r.Mark))
 		return
 	}
 	w.name("range")
@@ -133,7 +134,7 @@ func readSumsRequest(m *message) *leaf.SumsRequest {
 	m.view(&r.View)
 	if !m.has("range") {
 		r.IDs = m.ids(leaf.MaxIDs)
-		r.Fence = m.yes("fence")
+		r.Fence, r.Mark = m.yes("fence"), leaf.Mark(m.long("mark"))
 		for _, name := range []string{"after", "limit"} {
 			if m.has(name) {
 				m.fail(name, "it goes with range")
@@ -141,8 +142,10 @@ func readSumsRequest(m *message) *leaf.SumsRequest {
 		}
 		return r
 	}
-	if m.has("fence") {
-		m.fail("fence", "it goes with ids")
+	for _, name := range []string{"fence", "mark"} {
+		if m.has(name) {
+			m.fail(name, "it goes with ids")
+		}
 	}
 	r.IDs = m.texts("ids", "ids", leaf.MaxIDs) // that there are both is for the leaf to refuse
 	r.After = m.text("after")
@@ -182,7 +185,7 @@ func appendSumsReply(b []byte, r *leaf.SumsReply, ranged bool) []byte {
 		}
 	}
 	if r.Fence != 0 {
-		b = appendFence(append(b, `,"fence":`...), r.Fence)
+		b = appendLong(append(b, `,"fence":`...), r.Fence)
 		if len(r.Synced) > 0 {
 			b = append(b, `,"synced":[`...)
 			for i, at := range r.Synced {
@@ -193,25 +196,45 @@ func appendSumsReply(b []byte, r *leaf.SumsReply, ranged bool) []byte {
 			}
 			b = append(b, ']')
 		}
+		if r.Last {
+			b = append(b, `,"last":true`...)
+		}
 	}
 	return append(appendMeta(b, &r.Meta), '}')
 }
 
-// A fence is a whole number in a string, since it has 64 bits.
-func appendFence(b []byte, fence uint64) []byte {
+// A fence or a mark is a whole number in a string, since it has 64 bits.
+func appendLong(b []byte, n uint64) []byte {
 	b = append(b, '"')
-	b = strconv.AppendUint(b, fence, 10)
+	b = strconv.AppendUint(b, n, 10)
 	return append(b, '"')
 }
 
-// fence reads a fence of a message; absent: 0.
-func (m *message) fence() uint64 {
-	if !m.has("fence") {
+// long writes one, unless it is 0.
+func (w *writer) long(name string, n uint64) {
+	if n != 0 {
+		w.name(name)
+		w.b = appendLong(w.b, n)
+	}
+}
+
+// long reads one of a message; absent: 0.
+func (m *message) long(name string) uint64 {
+	if !m.has(name) {
 		return 0
 	}
-	n, err := strconv.ParseUint(m.text("fence"), 10, 64)
+	n, err := strconv.ParseUint(m.text(name), 10, 64)
 	if err != nil || n == 0 {
-		m.fail("fence", "it is a whole number from 1 in a string")
+		m.fail(name, "it is a whole number from 1 in a string")
+	}
+	return n
+}
+
+// long reads one of a reply.
+func (s *scanner) long(name []byte) uint64 {
+	n, err := strconv.ParseUint(s.str(), 10, 64)
+	if err != nil {
+		s.fail(string(name) + " is a whole number in a string")
 	}
 	return n
 }
@@ -237,11 +260,12 @@ func readSumsReply(b []byte, most int, ranged bool) (*leaf.SumsReply, *api.Probl
 				out.Next = s.str()
 			}
 		case "fence":
-			n, bad := strconv.ParseUint(s.str(), 10, 64)
-			if bad != nil {
-				s.fail("a fence is a whole number in a string")
+			out.Fence = s.long(name)
+		case "last":
+			if ranged {
+				return false
 			}
-			out.Fence = n
+			out.Last = s.bool()
 		case "synced":
 			if ranged {
 				return false
@@ -328,10 +352,7 @@ func readDigestReply(b []byte, depth int) (*leaf.DigestReply, *api.Problem, erro
 // appendSyncRequest writes documents to be put or deleted. Their text goes in strings, as it does for index and bulk.
 func appendSyncRequest(w *writer, r *leaf.SyncRequest) {
 	w.epoch(r.Epoch)
-	if r.Fence != 0 {
-		w.name("fence")
-		w.b = appendFence(w.b, r.Fence)
-	}
+	w.long("fence", r.Fence)
 	if len(r.Items) > leaf.MaxSync {
 		w.fail(tooMany("items", len(r.Items), leaf.MaxSync))
 		return
@@ -364,7 +385,7 @@ func appendSyncRequest(w *writer, r *leaf.SyncRequest) {
 func readSyncRequest(m *message) *leaf.SyncRequest {
 	const want = `each is an object {"id","expect","body"}, whose expect is 32 hexadecimal digits or null, and whose body is a text or null`
 	r := &leaf.SyncRequest{Index: m.index}
-	r.Epoch, r.Fence = m.epoch(), m.fence()
+	r.Epoch, r.Fence = m.epoch(), m.long("fence")
 	m.need("items")
 	m.list("items", "objects", leaf.MaxSync, func(s *scanner) {
 		var it leaf.SyncItem

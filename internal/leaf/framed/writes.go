@@ -24,7 +24,7 @@ const (
 )
 
 var (
-	indexMembers  = viewed("body", existingMember)
+	indexMembers  = viewed("body", existingMember, "mark")
 	bulkMembers   = []string{"body", epochMember, keyMember, existingMember}
 	deleteMembers = viewed("id")
 )
@@ -43,6 +43,7 @@ func appendBody(w *writer, body []byte) {
 func appendIndexRequest(w *writer, r *leaf.IndexRequest) {
 	w.view(&r.View)
 	w.yes(existingMember, r.Existing)
+	w.long("mark", uint64(r.Mark))
 	appendBody(w, r.Body)
 }
 
@@ -52,6 +53,7 @@ func readIndexRequest(m *message) *leaf.IndexRequest {
 	r := &leaf.IndexRequest{Index: m.index}
 	m.view(&r.View)
 	r.Existing = m.yes(existingMember)
+	r.Mark = leaf.Mark(m.long("mark"))
 	r.Body = m.bytes("body")
 	return r
 }
@@ -115,6 +117,9 @@ func appendIndexReply(b []byte, r *leaf.IndexReply) []byte {
 	if r.Fresh {
 		b = append(b, `,"fresh":true`...)
 	}
+	if r.Behind != 0 {
+		b = appendLong(append(b, `,"behind":`...), uint64(r.Behind))
+	}
 	return append(appendMeta(b, &r.Meta), '}')
 }
 
@@ -171,6 +176,8 @@ func readIndexReply(b []byte) (*leaf.IndexReply, *api.Problem, error) {
 			out.Inferred = s.inferred()
 		case "fresh":
 			out.Fresh = s.bool()
+		case "behind":
+			out.Behind = leaf.Mark(s.long(name))
 		default:
 			return s.membersMember(name, &out.Members) || s.meta(name, &out.Meta)
 		}

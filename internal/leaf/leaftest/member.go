@@ -817,11 +817,77 @@ func testFences(t *testing.T, e Env) {
 		if _, err := m.Sums(ctx, &leaf.SumsRequest{Index: index, Range: &leaf.HashRange{To: math.MaxUint32}, Limit: 1}); err != nil {
 			t.Error(err)
 		}
+		testMarks(t, m, index, body, sync)
 		testSynced(t, m, index, look, sync, body)
 		if _, err := m.Sums(ctx, &leaf.SumsRequest{Index: "not-there", IDs: []string{"f1"}, Fence: true}); !hasCode(err, api.IndexNotFound) {
 			t.Errorf("an index that is not there: %v", err)
 		}
 	}
+}
+
+// testMarks writes a document, which is not there at first and not at the end, again and again, and looks at what the member says of the order.
+func testMarks(t *testing.T, m leaf.Member, index string, body func(title string) []byte, sync func(fence uint64, expect leaf.Sum, b []byte) bool) {
+	ctx := t.Context()
+	write := func(what string, mark, behind leaf.Mark) {
+		t.Helper()
+		r, err := m.Index(ctx, &leaf.IndexRequest{Index: index, Body: body("marked"), Mark: mark})
+		if err != nil || r.Behind != behind {
+			t.Errorf("%s: behind %d, not %d (%v)", what, r.Behind, behind, err)
+		}
+	}
+	look := func(what string, mark leaf.Mark, last bool) {
+		t.Helper()
+		r, err := m.Sums(ctx, &leaf.SumsRequest{Index: index, IDs: []string{"f1"}, Fence: true, Mark: mark})
+		if err != nil || r.Last != last || r.Fence == 0 || r.Sums[0] != sumOf(body("marked")) {
+			t.Errorf("%s: last %t, not %t (%+v, %v)", what, r.Last, last, r, err)
+		}
+	}
+	one, two, three := leaf.NewMark(), leaf.NewMark(), leaf.NewMark()
+	write("the first", one, 0)
+	write("behind it", two, one)
+	look("another's", one, false)
+	write("behind a look", one, 0)
+	look("its own", one, true)
+	look("its own again", one, false)
+	write("behind that", two, 0)
+	look("its own", two, true)
+	write("behind a look that has seen it", three, two.Seen())
+	look("somebody's", 0, false)
+	write("behind that", one, 0)
+	write("without a mark", 0, 0)
+	write("behind that", two, 0)
+	if _, err := m.Bulk(ctx, &leaf.BulkRequest{Index: index}, bytes.NewReader(body("marked"))); err != nil {
+		t.Fatal(err)
+	}
+	write("behind a load", one, 0)
+	if !sync(0, sumOf(body("marked")), body("copied")) {
+		t.Error("a Sync is not applied")
+	}
+	write("behind a Sync", two, 0)
+	not, err := m.Sync(ctx, &leaf.SyncRequest{Index: index, Items: []leaf.SyncItem{{ID: "f1", Expect: sumOf(body("copied")), Body: nil}}})
+	if err != nil || not.Applied[0] {
+		t.Errorf("a Sync of what is not there: %+v, %v", not, err)
+	}
+	write("behind a Sync that was not applied", three, two)
+	if _, err := m.Index(ctx, &leaf.IndexRequest{Index: index, Body: body("marked"), Mark: one.Seen()}); !hasField(err, "mark") {
+		t.Errorf("a write with a mark that was seen: %v", err)
+	}
+	if _, err := m.Sums(ctx, &leaf.SumsRequest{Index: index, IDs: []string{"f1"}, Fence: true, Mark: one.Seen()}); !hasField(err, "mark") {
+		t.Errorf("a look with a mark that was seen: %v", err)
+	}
+	if r, err := m.DeleteMany(ctx, &leaf.DeleteRequest{Index: index, IDs: []string{"f1"}}); err != nil || r.Deleted != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	write("behind its deletion", one, 0)
+	if !sync(0, sumOf(body("marked")), nil) {
+		t.Error("a Sync that deletes is not applied")
+	}
+}
+
+// hasField tells whether an error is that of a field that is not valid.
+func hasField(err error, field string) bool {
+	p, ok := errors.AsType[*api.Problem](err)
+	return ok && p.Code == api.InvalidParameter && p.Field == field
 }
 
 // testSynced changes a document, which is not there at first, by a Sync and by other writes in turn, and looks at what the member says of

@@ -95,7 +95,7 @@ func packSumsRequest(r *leaf.SumsRequest) (*pb.SumsRequest, error) {
 	if r.Limit < 0 || r.Limit > leaf.MaxIDs {
 		return nil, notInRange("limit", leaf.MaxIDs)
 	}
-	m := &pb.SumsRequest{Index: r.Index, Ids: packTexts(r.IDs), After: []byte(r.After), Limit: uint32(r.Limit), Fence: r.Fence}
+	m := &pb.SumsRequest{Index: r.Index, Ids: packTexts(r.IDs), After: []byte(r.After), Limit: uint32(r.Limit), Fence: r.Fence, Mark: uint64(r.Mark)}
 	if r.Range != nil {
 		m.Range = &pb.HashRange{From: r.Range.From, To: r.Range.To}
 	}
@@ -108,7 +108,7 @@ func unpackSumsRequest(m *pb.SumsRequest) (*leaf.SumsRequest, error) {
 	if m.Limit > leaf.MaxIDs {
 		return nil, notInRange("limit", leaf.MaxIDs)
 	}
-	r := &leaf.SumsRequest{Index: m.Index, After: string(m.After), Limit: int(m.Limit), Fence: m.Fence}
+	r := &leaf.SumsRequest{Index: m.Index, After: string(m.After), Limit: int(m.Limit), Fence: m.Fence, Mark: leaf.Mark(m.Mark)}
 	if m.Range != nil {
 		r.Range = &leaf.HashRange{From: m.Range.From, To: m.Range.To}
 	}
@@ -121,7 +121,7 @@ func unpackSumsRequest(m *pb.SumsRequest) (*leaf.SumsRequest, error) {
 }
 
 func packSumsReply(r *leaf.SumsReply) *pb.SumsReply {
-	m := &pb.SumsReply{Meta: packMeta(&r.Meta), Ids: packTexts(r.IDs), Sums: packSums(r.Sums), Next: []byte(r.Next), Fence: r.Fence}
+	m := &pb.SumsReply{Meta: packMeta(&r.Meta), Ids: packTexts(r.IDs), Sums: packSums(r.Sums), Next: []byte(r.Next), Fence: r.Fence, Last: r.Last}
 	if len(r.Synced) > 0 {
 		m.Synced = make([]uint32, len(r.Synced))
 		for i, at := range r.Synced {
@@ -139,7 +139,7 @@ func unpackSumsReply(m *pb.SumsReply, req *leaf.SumsRequest) (*leaf.SumsReply, e
 	if err := fits("ids", len(m.Ids.GetLengths()), most); err != nil {
 		return nil, err
 	}
-	r := &leaf.SumsReply{Next: string(m.Next), Fence: m.Fence}
+	r := &leaf.SumsReply{Next: string(m.Next), Fence: m.Fence, Last: m.Last}
 	var err error
 	if r.Meta, err = unpackMeta(m.Meta); err != nil {
 		return nil, err

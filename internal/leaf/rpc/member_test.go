@@ -275,6 +275,8 @@ func sumsRequest(t *rapid.T) *leaf.SumsRequest {
 	if rapid.Bool().Draw(t, "range") {
 		r.IDs, r.After, r.Limit = nil, anyKey.Draw(t, "after"), rapid.IntRange(0, leaf.MaxIDs).Draw(t, "limit")
 		r.Range = &leaf.HashRange{From: rapid.Uint32().Draw(t, "from"), To: rapid.Uint32().Draw(t, "to")}
+	} else {
+		r.Fence, r.Mark = rapid.Bool().Draw(t, "fence"), leaf.Mark(rapid.Uint64().Draw(t, "mark"))
 	}
 	return r
 }
@@ -321,7 +323,7 @@ func TestClusterCallsKeepEverything(t *testing.T) {
 		same(t, read(t, gotDropped, err), dropped)
 
 		ask := sumsRequest(t)
-		given := &leaf.SumsReply{Meta: meta(t), Next: anyKey.Draw(t, "next")}
+		given := &leaf.SumsReply{Meta: meta(t), Next: anyKey.Draw(t, "next"), Last: rapid.Bool().Draw(t, "last")}
 		n := len(ask.IDs)
 		if ask.Range != nil {
 			n = min(ask.Limit, rapid.IntRange(0, 5).Draw(t, "n"))
@@ -411,8 +413,8 @@ func TestCallsOfEveryLeafCarryTheCluster(t *testing.T) {
 		check(has, &leaf.HasReply{Meta: about}, func() (any, error) { return r.Has(ctx, has) })
 		del := &leaf.DeleteRequest{View: v}
 		check(del, &leaf.DeleteReply{Meta: about}, func() (any, error) { return r.DeleteMany(ctx, del) })
-		index := &leaf.IndexRequest{View: v, Body: []byte("{}"), Existing: rapid.Bool().Draw(t, "existing")}
-		check(index, &leaf.IndexReply{Meta: about}, func() (any, error) { return r.Index(ctx, index) })
+		index := &leaf.IndexRequest{View: v, Body: []byte("{}"), Mark: leaf.Mark(rapid.Uint64().Draw(t, "mark")), Existing: rapid.Bool().Draw(t, "existing")}
+		check(index, &leaf.IndexReply{Meta: about, Behind: leaf.Mark(rapid.Uint64().Draw(t, "behind"))}, func() (any, error) { return r.Index(ctx, index) })
 
 		bulk := &leaf.BulkRequest{Index: name.Draw(t, "index"), View: v, Key: anyKey.Draw(t, "key"), Existing: rapid.Bool().Draw(t, "existing")}
 		body := text.Draw(t, "body")

@@ -395,14 +395,14 @@ func unpackInferred(list []*pb.InferredField) []api.InferredField {
 }
 
 func packIndexReply(r *leaf.IndexReply) *pb.IndexReply {
-	return &pb.IndexReply{Meta: packMeta(&r.Meta), Ok: r.OK, Id: []byte(r.ID), Members: packMembers(&r.Members), Inferred: packInferred(r.Inferred), Fresh: r.Fresh}
+	return &pb.IndexReply{Meta: packMeta(&r.Meta), Ok: r.OK, Id: []byte(r.ID), Members: packMembers(&r.Members), Inferred: packInferred(r.Inferred), Fresh: r.Fresh, Behind: uint64(r.Behind)}
 }
 
 func unpackIndexReply(m *pb.IndexReply) (*leaf.IndexReply, error) {
 	meta, err := unpackMeta(m.Meta)
 	return &leaf.IndexReply{Meta: meta, WriteReply: api.WriteReply{
 		OK: m.Ok, ID: string(m.Id), Members: unpackMembers(m.Members), Inferred: unpackInferred(m.Inferred),
-	}, Fresh: m.Fresh}, err
+	}, Fresh: m.Fresh, Behind: leaf.Mark(m.Behind)}, err
 }
 
 func packBulkReply(r *leaf.BulkReply) *pb.BulkReply {

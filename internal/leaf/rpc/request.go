@@ -422,12 +422,12 @@ func unpackDocs(m *pb.DocsRequest) (*leaf.DocsRequest, error) {
 
 func packIndex(r *leaf.IndexRequest) (*pb.IndexRequest, error) {
 	view, err := packView(&r.View)
-	return &pb.IndexRequest{Index: r.Index, View: view, Body: r.Body, Existing: r.Existing}, err
+	return &pb.IndexRequest{Index: r.Index, View: view, Body: r.Body, Existing: r.Existing, Mark: uint64(r.Mark)}, err
 }
 
 func unpackIndex(m *pb.IndexRequest) (*leaf.IndexRequest, error) {
 	view, err := unpackView(m.View)
-	return &leaf.IndexRequest{Index: m.Index, View: view, Body: m.Body, Existing: m.Existing}, err
+	return &leaf.IndexRequest{Index: m.Index, View: view, Body: m.Body, Existing: m.Existing, Mark: leaf.Mark(m.Mark)}, err
 }
 
 // packBulk makes the first message of a load.
