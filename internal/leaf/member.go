@@ -172,11 +172,11 @@ type SumsRequest struct {
 	After string
 	Limit int // 1 to MaxIDs, with Range
 	// Fence, with IDs, ends the right of every Sync that names an earlier fence to change one of these documents. So whoever finds members
-	// equal knows that none is changed any more by what somebody saw of them before. And no write of one that is there is IndexReply.Fresh behind it,
-	// nor one that came before it and that the sums do not show: who writes it compares the members, so that a Sync of what was seen is seen.
+	// equal knows that none is changed any more by what somebody saw of them before. And no write of one of them, be it there or not, is IndexReply.Fresh
+	// behind it, nor one that came before it and that the sums do not show: who writes it compares the members, so that a Sync of what was seen is seen.
 	Fence bool
-	// Mark, with Fence, is that of the write whose writer looks: see SumsReply.Last. Where that write is the last thing that was done with a document, the next one is
-	// behind its Mark.Seen, and behind nothing otherwise.
+	// Mark, with Fence, is that of the write whose writer looks: see SumsReply.Last. Where that write is the last thing that was done with a document,
+	// the next one is behind its Mark.Seen, and behind nothing otherwise.
 	Mark Mark
 }
 

@@ -99,7 +99,7 @@ func (f *fences) begin(ids []string, fence uint64) (may []bool) {
 	}
 	for i, id := range ids {
 		h := xxh3.HashString(id)
-		if fence != 0 && (uint32(fence>>32) != f.run || f.of[h] > uint32(fence)) {
+		if fence != 0 && (f.run == 0 || uint32(fence>>32) != f.run || f.of[h] > uint32(fence)) {
 			continue
 		}
 		may[i] = true

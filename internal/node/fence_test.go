@@ -131,3 +131,23 @@ func TestWhatIsKnownOfSyncs(t *testing.T) {
 		says("it was opened", some, 0, 1, 2, 3)
 	})
 }
+
+// TestAFenceOfNobodyHoldsASync: a coordinator names a fence that no member has made where a member was away when it looked. No Sync may go by that,
+// at a table that has made none yet as at others.
+func TestAFenceOfNobodyHoldsASync(t *testing.T) {
+	f := &fences{}
+	for _, fence := range []uint64{1, 1 << 32} {
+		if may := f.begin([]string{"a"}, fence); may[0] {
+			t.Errorf("%x: before any fence was made", fence)
+		}
+	}
+	if _, err := f.make(t.Context(), []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	if may := f.begin([]string{"a"}, 1); may[0] {
+		t.Error("behind a fence that was made")
+	}
+	if may := f.begin([]string{"a"}, 0); !may[0] {
+		t.Error("one that names none is held")
+	}
+}

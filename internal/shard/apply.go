@@ -26,8 +26,8 @@ type Op struct {
 // OpResult is what became of one operation.
 type OpResult struct {
 	Existed bool // a live document had the key before
-	// Fresh says that nothing was done with the key for Undisturbed: none with it was written, deleted or asked to be, and nobody looked at one
-	// that was there (see Disturb). It may be false all the same: of deletions and looks only so much is kept as has room, what is in
+	// Fresh says that nothing was done with the key for Undisturbed: none with it was written, deleted or asked to be, and nobody looked at it (see
+	// Disturb). It may be false all the same: of deletions and looks only so much is kept as has room, what is in
 	// a memtable counts as written now, and what is in a segment as when the segment was made of one.
 	Fresh bool
 	// Behind, of a put with a Mark, is that of the operation that was the last thing done with the key before, of all that Fresh speaks of; with the

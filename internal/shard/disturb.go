@@ -7,10 +7,9 @@ import (
 )
 
 // Disturb notes that somebody looks at documents, to decide by what he sees what copies of them elsewhere, or these, are to be. Behind it none
-// of them is written Fresh for the time of Undisturbed, and all that was applied to them before is visible. So of a write that the look does not
-// show it is known that something was done with its document meanwhile. Keys without a document are not noted. With the mark of a write it is
-// its writer who looks, and last tells whether that write was the last thing that was done with all of the keys when it was noted. The error is what
-// ended ctx.
+// of them is written Fresh for the time of Undisturbed, those that are not there among them, and all that was applied to them before is visible. So of a
+// write that the look does not show it is known that something was done with its document meanwhile. With the mark of a write it is its writer who
+// looks, and last tells whether that write was the last thing that was done with all of the keys when it was noted. The error is what ended ctx.
 func (s *Shard) Disturb(ctx context.Context, keys []string, mark uint64) (last bool, err error) {
 	wr, last := s.disturb(keys, mark)
 	if wr == nil {
@@ -36,19 +35,11 @@ func (s *Shard) disturb(keys []string, mark uint64) (wr *write, last bool) {
 	last = mark != 0
 	for _, key := range keys {
 		last = s.writeMu.marks.look(key, mark) && last
-	}
-	var rest []Op
-	for _, key := range keys {
 		in, shown := s.inMemtable(key)
-		switch {
-		case in: // nothing there is Fresh, nor will it be for the time of Undisturbed
-			pending = pending || !shown
-		default:
-			rest = append(rest, Op{Delete: true, Key: key})
+		pending = pending || in && !shown
+		if !shown { // nothing that a memtable shows is Fresh, nor will it be for the time of Undisturbed; what it does not show may come to nothing
+			s.writeMu.disturbed.add(key, now)
 		}
-	}
-	if len(rest) > 0 && s.anySegment() {
-		pending = s.disturbSegments(rest, now) || pending
 	}
 	if !pending {
 		return nil, last
@@ -56,32 +47,6 @@ func (s *Shard) disturb(keys []string, mark uint64) (wr *write, last bool) {
 	wr = &write{mem: s.writeMu.active, done: make(chan struct{})}
 	s.enqueue(wr)
 	return wr, last
-}
-
-// disturbSegments notes a look at documents that were in no memtable. It tells whether one came into one meanwhile that is not visible yet.
-// It needs writeMu, which it gives up for a while.
-func (s *Shard) disturbSegments(ops []Op, now time.Time) (pending bool) {
-	w, results := &worker{}, make([]OpResult, len(ops))
-	s.writeMu.Unlock()
-	layout := s.lookUp(w, ops, results)
-	s.writeMu.Lock()
-	if layout != s.layout.Load() {
-		s.lookUp(w, ops, results)
-	}
-	found := w.found
-	for i := range ops {
-		key := ops[i].Key
-		in, shown := s.inMemtable(key)
-		pending = pending || in && !shown
-		for len(found) > 0 && found[0].op == i {
-			c := found[0]
-			found = found[1:]
-			if p, d, ok := current(c.p, c.doc); ok && !in && p.applied.Has(d) {
-				s.writeMu.disturbed.add(key, now)
-			}
-		}
-	}
-	return pending
 }
 
 // inMemtable tells whether the document that is alive after all applied operations is in a memtable, and then whether it is visible. It
@@ -98,11 +63,4 @@ func (s *Shard) inMemtable(key string) (in, shown bool) {
 		}
 	}
 	return false, false
-}
-
-// anySegment tells whether there is a segment.
-func (s *Shard) anySegment() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.mu.segments) > 0
 }

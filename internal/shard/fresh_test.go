@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,6 +123,9 @@ func TestFreshOverwrites(t *testing.T) {
 		fresh("which somebody looked at", "4", false)
 		fresh("which nobody looked at", "5", true)
 		fresh("behind a look at one that is not there", "6", true)
+		if res, err := s.Apply(t.Context(), []Op{doc("nosuch"), doc("new")}); err != nil || res[0].Fresh || !res[1].Fresh {
+			t.Errorf("one that was not there when somebody looked, and one that nobody looked for: %+v, %v", res, err)
+		}
 		if _, err := s.Apply(t.Context(), []Op{{Delete: true, Key: "7"}}); err != nil {
 			t.Fatal(err)
 		}
@@ -258,6 +262,60 @@ func TestDepartedKeys(t *testing.T) {
 	if !d.lately("never", now.Add(Undisturbed-time.Second)) || d.lately("never", now.Add(Undisturbed)) {
 		t.Error("all keys may have been deleted, for Undisturbed")
 	}
+}
+
+// TestALookAtWhatComesToNothing looks at a document whose latest write fails on a full disk. What the look has shown is the one before, and nothing is
+// Fresh behind it.
+func TestALookAtWhatComesToNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys := faultfs.New(memfs.New(nil))
+		s, err := Open(t.Context(), bubbleConfig(t, fsys))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeShard(t, s)
+		doc := func(key string) Op {
+			return put(&schema.Document{Key: key, Fields: []schema.Values{{Field: fID, Text: []string{key}}}})
+		}
+		if _, err := s.Apply(t.Context(), []Op{doc("a"), doc("b")}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(Undisturbed + time.Second)
+		held, gate := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		fsys.Inject(faultfs.From(1, faultfs.Space, faultfs.NoSpace))
+		fsys.Before(func(faultfs.Op) {
+			once.Do(func() {
+				close(held)
+				<-gate
+			})
+		})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := s.Apply(t.Context(), []Op{doc("a")}); !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("a write on a full disk: %v", err)
+			}
+		})
+		<-held
+		wg.Go(func() {
+			if err := discard(s.Disturb(t.Context(), []string{"a"}, 0)); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+		fsys.Inject(nil)
+		<-time.After(time.Minute) // there is room again
+		for key, want := range map[string]bool{"a": false, "b": true} {
+			if res, err := s.Apply(t.Context(), []Op{doc(key)}); err != nil || res[0].Fresh != want {
+				t.Errorf("%s: %+v, %v", key, res, err)
+			}
+		}
+	})
 }
 
 // discard is the error of a look.

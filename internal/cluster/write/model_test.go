@@ -55,6 +55,7 @@ type held struct {
 	loads  map[string]api.BulkReply
 	// deleted says that a document was, or was to be; time does not pass in a model.
 	deleted bool
+	looked  map[string]bool      // those that were not there when somebody looked, or were
 	aged    map[string]bool      // documents with which nothing was done for long
 	fences  map[string]uint64    // the latest of each document
 	synced  map[string]bool      // what a Sync changed last
@@ -273,7 +274,7 @@ func (m *model) Index(ctx context.Context, req *leaf.IndexRequest) (*leaf.IndexR
 			return nil, prob
 		}
 		_, exists := h.docs[key]
-		fresh := !exists && !h.deleted || exists && h.aged[key]
+		fresh := !exists && !h.deleted && !h.looked[key] || exists && h.aged[key]
 		behind := h.last[key]
 		h.docs[key] = source
 		h.wrote(key, false)
@@ -368,13 +369,13 @@ func (m *model) Sums(ctx context.Context, req *leaf.SumsRequest) (*leaf.SumsRepl
 		}
 		if req.Fence {
 			if h.fences == nil {
-				h.fences = map[string]uint64{}
+				h.fences, h.looked = map[string]uint64{}, map[string]bool{}
 			}
 			m.fence = max(m.fence, ownFences) + 1
 			reply.Fence = m.fence
 			reply.Last = req.Mark != 0
 			for _, id := range req.IDs {
-				h.fences[id] = m.fence
+				h.fences[id], h.looked[id] = m.fence, true
 				delete(h.aged, id)
 				if req.Mark != 0 && h.last[id] == req.Mark {
 					h.last[id] = req.Mark.Seen()
@@ -595,6 +596,7 @@ func (m *model) age(index string, docs map[string]string) {
 	defer m.mu.Unlock()
 	h := m.indexes[index]
 	h.aged, h.deleted = map[string]bool{}, false
+	clear(h.looked)
 	for id, source := range docs {
 		if source == "" {
 			delete(h.docs, id)

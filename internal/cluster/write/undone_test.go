@@ -254,3 +254,130 @@ func TestALoadThatMayBeUndoneBelowIsNotRefused(t *testing.T) {
 		t.Errorf("%+v, %v", reply, err)
 	}
 }
+
+// TestARepeatedLoadBesideTheWriteOfWhatWasDeleted: a load put a document that was deleted since, long ago. It is sent again while somebody writes the
+// document anew, and one member has that already. Who has the load takes the document for deleted, and that is made so at the other; so the write
+// is compared, and is there in the end.
+func TestARepeatedLoadBesideTheWriteOfWhatWasDeleted(t *testing.T) {
+	for _, missed := range []bool{false, true} {
+		c := newCluster(t, 2)
+		w, other := c.writer(Options{}), c.writer(Options{})
+		put(t, w, `{"id":"s","n":0}`)
+		m := c.group(0)
+		load := func() {
+			t.Helper()
+			if _, err := w.Bulk(t.Context(), &leaf.BulkRequest{Index: "x", Key: "k"}, strings.NewReader(`{"id":"a","n":1}`+"\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		late, early := m[0], m[1] // where the write comes late and early
+		if missed {               // the first member has missed the load
+			late, early = early, late
+			early.during("Bulk", gone, -1)
+		}
+		load()
+		early.during("Bulk", fine, 0)
+		if _, err := w.Delete(t.Context(), "x", "a"); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range m {
+			m.age("x", nil)
+		}
+		written, loaded := make(chan struct{}), make(chan struct{})
+		late.before = func(_ context.Context, call string) {
+			if call == "Index" {
+				<-loaded
+			}
+		}
+		early.after = func(_ context.Context, call string) {
+			if call == "Index" {
+				close(written)
+			}
+		}
+		done := make(chan *leaf.IndexReply)
+		go func() {
+			reply, err := other.Index(t.Context(), &leaf.IndexRequest{Index: "x", Body: []byte(`{"id":"a","n":2}`)})
+			if err != nil {
+				t.Error(err)
+			}
+			done <- reply
+		}()
+		<-written
+		load()
+		if early.docs("x")["a"] != "" {
+			t.Error("what the load is taken for was not made so")
+		}
+		close(loaded)
+		if reply := <-done; reply == nil || !reply.OK {
+			t.Errorf("%+v", reply)
+		}
+		for _, m := range m {
+			if got := m.docs("x")["a"]; got != `{"id":"a","n":2}` {
+				t.Errorf("missed %t: %s has %q", missed, m.addr, got)
+			}
+		}
+	}
+}
+
+// TestASyncThatNobodyTakesBesideAWrite: a coordinator above looks at a document that is not there, and gives it to this one when a write of it has come
+// to one member. No member takes what is given; the members are made equal to the one that the write has not reached, and so the write is compared.
+func TestASyncThatNobodyTakesBesideAWrite(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		c := newCluster(t, 2)
+		w := c.writer(Options{})
+		put(t, w, `{"id":"s","n":0}`)
+		m := c.group(0)
+		for _, m := range m {
+			m.age("x", nil)
+		}
+		look := func() *leaf.SumsReply {
+			t.Helper()
+			reply, err := w.FencedSums(t.Context(), &leaf.SumsRequest{Index: "x", IDs: []string{"a"}, Fence: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return reply
+		}
+		if away {
+			m[0].during("Sums", gone, -1)
+		}
+		seen := look()
+		m[0].during("Sums", fine, 0)
+		if !away {
+			look() // by somebody else
+		}
+		written, given := make(chan struct{}), make(chan struct{})
+		m[0].before = func(_ context.Context, call string) {
+			if call == "Index" {
+				<-given
+			}
+		}
+		m[1].after = func(_ context.Context, call string) {
+			if call == "Index" {
+				close(written)
+			}
+		}
+		done := make(chan *leaf.IndexReply)
+		go func() {
+			reply, err := w.Index(t.Context(), &leaf.IndexRequest{Index: "x", Body: []byte(`{"id":"a","n":1}`)})
+			if err != nil {
+				t.Error(err)
+			}
+			done <- reply
+		}()
+		<-written
+		reply, err := w.Sync(t.Context(), &leaf.SyncRequest{Index: "x", Fence: seen.Fence, Items: []leaf.SyncItem{{ID: "a", Expect: seen.Sums[0], Body: []byte(`{"id":"a","n":7}`)}}})
+		if err != nil || reply.Applied[0] {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		close(given)
+		if reply := <-done; reply == nil || !reply.OK {
+			t.Errorf("%+v", reply)
+		}
+		for _, m := range m {
+			if got := m.docs("x")["a"]; got != `{"id":"a","n":1}` {
+				t.Errorf("away %t: %s has %q", away, m.addr, got)
+			}
+		}
+	}
+}

@@ -964,6 +964,14 @@ func testSynced(t *testing.T, m leaf.Member, index string, look func(fence bool)
 	if fresh("c") {
 		t.Error("a document is fresh behind a Sync that kept it from being so")
 	}
+	for id, fence := range map[string]bool{"looked at": true, "asked for": false} {
+		if _, err := m.Sums(ctx, &leaf.SumsRequest{Index: other, IDs: []string{id}, Fence: fence}); err != nil {
+			t.Fatal(err)
+		}
+		if fresh(id) == fence {
+			t.Errorf("a document that was %s before it was there is fresh: %t", id, fence)
+		}
+	}
 	if _, err := m.DeleteMany(ctx, &leaf.DeleteRequest{Index: other, IDs: []string{"b", "never"}}); err != nil {
 		t.Fatal(err)
 	}
