@@ -2,6 +2,7 @@ package faulttest
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -166,6 +167,28 @@ func (h *history) check() []string {
 	}
 	h.sights = nil
 	return clip(wrong)
+}
+
+// stands says what is wrong with what members have of a document now, by member; empty if nothing is. No value: it is not there.
+func (h *history) stands(id string, at map[string]string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now()
+	var wrong []string
+	for by, value := range at {
+		s := sight{id, value, now, now, by}
+		if why := judge(h.writes[id], s); why != "" {
+			wrong = append(wrong, fmt.Sprintf("%s has %s as %q: %s%s", by, id, value, why, around(h.writes[id], s)))
+		}
+	}
+	return wrong
+}
+
+// ids are those of all documents that were written.
+func (h *history) ids() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(maps.Keys(h.writes))
 }
 
 // around lists the writes of a document that matter to a read.

@@ -145,16 +145,49 @@ func (l *load) cross(d time.Duration) {
 	defer cancel()
 	sure := l.h.sure()
 	var first map[string]string
+	values := map[string]map[string]string{} // of each document, by member
+	group := map[string]int{}
 	for i, m := range l.c.members {
 		docs, err := m.contents(ctx)
 		if err != nil {
 			l.c.t.Fatal(err)
+		}
+		for id, raw := range docs {
+			var d doc
+			if err := json.Unmarshal([]byte(raw), &d); err != nil {
+				l.c.t.Fatal(err)
+			}
+			if g, ok := group[id]; ok && g != m.group {
+				l.c.t.Errorf("%s is in groups %d and %d", id, g, m.group)
+			}
+			group[id] = m.group
+			if values[id] == nil {
+				values[id] = map[string]string{}
+			}
+			values[id][m.name] = d.Value
 		}
 		maps.DeleteFunc(docs, func(id, _ string) bool { return !sure[id] })
 		if i > 0 && l.c.members[i-1].group == m.group && !maps.Equal(first, docs) {
 			l.c.t.Errorf("after all writes were acknowledged, %s differs from %s: %s", m.name, l.c.members[i-1].name, difference(first, docs))
 		}
 		first = docs
+	}
+	// Where the outcome of a write is not known members may differ, and each has something that came behind all that was acknowledged.
+	var wrong []string
+	for _, id := range l.h.ids() {
+		at := values[id]
+		if at == nil {
+			at = map[string]string{"no member": ""}
+		}
+		for _, m := range l.c.members {
+			if g, ok := group[id]; ok && g == m.group && at[m.name] == "" {
+				at[m.name] = "" // it is not there
+			}
+		}
+		wrong = append(wrong, l.h.stands(id, at)...)
+	}
+	for _, why := range clip(wrong) {
+		l.c.t.Error(why)
 	}
 	if len(sure) < liveIDs/2 {
 		l.c.t.Logf("without a fault, of %d documents the outcome of a write is not known", liveIDs-len(sure))
