@@ -318,7 +318,7 @@ func (c *Coordinator) leavesOne(m, next *shardmap.Map) error {
 		if len(now) >= len(m.Groups[g].Members) || slices.ContainsFunc(now, func(addr string) bool { return !c.members.Suspect(addr) }) {
 			continue
 		}
-		return fmt.Errorf("%w: the other members of group %d may lack its documents (%s): wait until a repair, or the comparison in the background, has found one of them equal; if the others are gone for good, say first which one counts (weft topology accept --force)",
+		return fmt.Errorf("%w: the other members of group %d may lack its documents (%s): wait until a repair, or the comparison in the background, has found one of them equal; if the one that goes is gone for good, say first which of them counts (weft topology accept --force)",
 			shardmap.ErrRefused, g, strings.Join(now, ", "))
 	}
 	return nil
