@@ -427,7 +427,7 @@ func (tr *trial) check() {
 func TestMoveUnderFire(t *testing.T) {
 	seeds := 40
 	if testing.Short() || raced {
-		seeds = 6
+		seeds = 4
 	}
 	var reads, acked, unsure, retries int
 	for seed := range seeds {

@@ -492,7 +492,7 @@ func TestWhatNobodyHasForCertainIsTriedAgainSoon(t *testing.T) {
 func TestRefusalsLoseNothing(t *testing.T) {
 	rounds := 24
 	if raced {
-		rounds = 6
+		rounds = 4
 	}
 	for seed := range rounds {
 		synctest.Test(t, func(t *testing.T) {
