@@ -245,9 +245,9 @@ func splitTitle(text string, format Format) (title, body string) {
 // frontMatter takes a block between two lines of --- off the front of a Markdown text and returns the title it gives, if any.
 func frontMatter(text string) (title, body string) {
 	at, first := 0, true
-	for line := range strings.Lines(text) {
-		at += len(line)
-		line = strings.TrimSpace(line)
+	for whole := range strings.Lines(text) {
+		at += len(whole)
+		line := strings.TrimSpace(whole)
 		switch {
 		case first && line != "---":
 			return "", text
@@ -256,12 +256,21 @@ func frontMatter(text string) (title, body string) {
 		case line == "---":
 			return title, text[at:]
 		default:
-			if value, ok := strings.CutPrefix(line, "title:"); ok {
-				title = strings.Trim(strings.TrimSpace(value), `"'`)
+			// One that is indented is of something else, as of the author.
+			if value, ok := strings.CutPrefix(whole, "title:"); ok {
+				title = unquoted(strings.TrimSpace(value))
 			}
 		}
 	}
 	return "", text // the block does not end: it is text
+}
+
+// unquoted takes the pair of quotes off that a value of front matter may stand in. Quotes of which there is no pair are of the value.
+func unquoted(value string) string {
+	if n := len(value); n >= 2 && value[0] == value[n-1] && (value[0] == '"' || value[0] == '\'') {
+		return strings.TrimSpace(value[1 : n-1])
+	}
+	return value
 }
 
 // heading returns the text of the first heading: # Title, or a line that is underlined with = or -.
@@ -277,7 +286,12 @@ func heading(text string) string {
 			continue
 		}
 		if level := len(line) - len(strings.TrimLeft(line, "#")); level >= 1 && level <= 6 && strings.HasPrefix(line[level:], " ") {
-			return strings.TrimSpace(strings.TrimRight(strings.TrimSpace(line[level:]), "#"))
+			title := strings.TrimSpace(line[level:])
+			// Number signs close a heading only where they stand apart from its last word: "# C#" is about C#.
+			if open := strings.TrimRight(title, "#"); open == "" || strings.HasSuffix(open, " ") || strings.HasSuffix(open, "\t") {
+				title = strings.TrimSpace(open)
+			}
+			return title
 		}
 		if previous != "" && len(line) >= 2 && (strings.Trim(line, "=") == "" || strings.Trim(line, "-") == "") {
 			return previous

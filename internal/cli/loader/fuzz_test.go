@@ -140,7 +140,7 @@ func FuzzCSV(f *testing.F) {
 
 func FuzzMarkdown(f *testing.F) {
 	for _, s := range []string{
-		"", "# Title", "---\ntitle: 'x'\n---\nbody", "---\n---", "---\ntitle: x", "a\n===\n", "```\n# no\n```\n# yes #", "\x00\n--\n", "#\n##\n####### x\n", "\r\n# a\r\n", "title\n\n---\n", "---\r\ntitle:\r\n---\r\n",
+		"", "# Title", "---\ntitle: 'x'\n---\nbody", "---\n---", "---\ntitle: x", "a\n===\n", "```\n# no\n```\n# yes #", "\x00\n--\n", "#\n##\n####### x\n", "\r\n# a\r\n", "title\n\n---\n", "---\r\ntitle:\r\n---\r\n", "---\ntitle: ' '\n---\n",
 	} {
 		f.Add(s)
 	}

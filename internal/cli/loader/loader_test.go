@@ -291,6 +291,27 @@ func TestFolder(t *testing.T) {
 	}
 }
 
+func TestTitles(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"---\ntitle: 'In quotes'\n---\n", "In quotes"},
+		{"---\ntitle: Of \"quotes\"\n---\n", "Of \"quotes\""},
+		{"---\ntitle: '90s\n---\n", "'90s"},
+		{"---\ntitle: \" padded \"\n---\n", "padded"},
+		{"---\ntitle: \" \"\n---\n# Blank is none", "Blank is none"},
+		{"---\ntitle: '\n---\n", "'"},
+		{"---\nauthor:\n  title: Professor\n---\n# Not of the author", "Not of the author"},
+		{"# C#", "C#"},
+		{"# C# ##", "C#"},
+		{"## A #\t", "A"},
+		{"# ###\n", ""},
+		{"a # b\n---", "a # b"},
+	} {
+		if got, _ := splitTitle(c.text, Markdown); got != c.want {
+			t.Errorf("%q: title %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
 func TestFolderGoesOnAndSeesChanges(t *testing.T) {
 	dir, state := t.TempDir(), filepath.Join(t.TempDir(), "state")
 	old := time.Now().Add(-time.Hour)
