@@ -17,16 +17,17 @@ type clientConn struct {
 	place  int       // in the client's list of connections in use
 	used   time.Time // when it was last given back
 
-	watcher struct {
-		ctx   context.Context // of the request under way
-		timer *time.Timer
-		quit  chan struct{} // tells watch to end
-		cut   chan bool     // what watch says at its end: it reset the connection
+	watchman watchman
+	watched  struct {
+		ctx  context.Context // of the request under way; nil where it has no end
+		quit chan struct{}   // tells watch to end
+		cut  chan bool       // what watch says at its end: it reset the connection
 	}
 }
 
 func newClientConn(nc net.Conn) *clientConn {
 	k := &clientConn{}
+	k.watchman.watch = k.watch
 	k.init(nc)
 	k.prober.init(nc)
 	return k
@@ -88,27 +89,25 @@ func (k *clientConn) Read(p []byte) (int, error) {
 }
 
 func (k *clientConn) startWatch(ctx context.Context) {
-	w := &k.watcher
+	w := &k.watched
 	if ctx.Done() == nil {
 		return
 	}
 	w.ctx = ctx
-	if w.timer == nil {
+	if w.quit == nil {
 		w.quit, w.cut = make(chan struct{}, 1), make(chan bool, 1)
-		w.timer = time.AfterFunc(watchAfter, k.watch)
-		return
 	}
-	w.timer.Reset(watchAfter)
+	k.watchman.begin()
 }
 
 // stopWatch reports whether the connection was reset because the context ended.
 func (k *clientConn) stopWatch() bool {
-	w := &k.watcher
+	w := &k.watched
 	if w.ctx == nil {
 		return false
 	}
 	cut := false
-	if !w.timer.Stop() {
+	if k.watchman.end() {
 		w.quit <- struct{}{}
 		cut = <-w.cut
 	}
@@ -118,7 +117,7 @@ func (k *clientConn) stopWatch() bool {
 
 // watch resets the connection when the context of the request ends: the server learns at once that nobody waits.
 func (k *clientConn) watch() {
-	w := &k.watcher
+	w := &k.watched
 	select {
 	case <-w.ctx.Done():
 		reset(k.nc)

@@ -51,9 +51,9 @@ type serverConn struct {
 	unread int       // of a body that was refused
 	held   held
 
-	watcher struct {
-		timer *time.Timer
-		done  chan struct{} // watch sends once at its end
+	watchman watchman
+	watched  struct {
+		done chan struct{} // watch sends once at its end
 		sync.Mutex
 		stopped bool
 	}
@@ -277,22 +277,21 @@ func (c *serverConn) call(request, dst []byte) (reply Reply, ok bool) {
 }
 
 func (c *serverConn) startWatch() {
-	w := &c.watcher
+	w := &c.watched
 	c.compact()
-	if w.timer == nil {
+	if w.done == nil {
 		w.done = make(chan struct{}, 1)
-		w.timer = time.AfterFunc(watchAfter, c.watch)
-		return
+		c.watchman.watch = c.watch
 	}
 	w.stopped = false
-	w.timer.Reset(watchAfter)
+	c.watchman.begin()
 }
 
 func (c *serverConn) stopWatch() {
-	w := &c.watcher
-	if w.timer.Stop() {
+	if !c.watchman.end() {
 		return
 	}
+	w := &c.watched
 	w.Lock()
 	w.stopped = true
 	// The next read sets a deadline of its own. Should this fail, the connection is closed, which ends the read as well.
@@ -307,7 +306,7 @@ func (c *serverConn) stopWatch() {
 // requests and is kept; when there is no more room for it, the peer is watched no longer. An end of the input is no break: the peer may
 // have shut down its sending side only and wait for its reply.
 func (c *serverConn) watch() {
-	w := &c.watcher
+	w := &c.watched
 	defer func() { w.done <- struct{}{} }()
 	w.Lock()
 	if w.stopped || c.nc.SetReadDeadline(time.Time{}) != nil {

@@ -10,9 +10,11 @@ import (
 const (
 	// readAhead is how much of a connection's input is taken in one read when no body is being read.
 	readAhead = 4 << 10
-	// watchAfter is how long a request runs before something watches for its end from outside: what is quicker than this does not pay
-	// for a goroutine, and a cancellation is seen at most this much later.
-	watchAfter = 250 * time.Microsecond
+	// watchAfter is how long a request runs before something watches for its end from outside: what is quicker than this does not pay for a
+	// goroutine. A timer that is set for each request would cost more than the watch itself, since setting one wakes a thread that waits for
+	// events; so one that is set stays set over the requests that follow, and a cancellation is seen at most twice this time after a request
+	// began.
+	watchAfter = 5 * time.Millisecond
 )
 
 // stream is what the two ends of a connection have in common. One goroutine uses it at a time.
@@ -163,3 +165,59 @@ func (a *alarm) stop() {
 
 // wait waits for a call that had begun when the alarm was stopped. The owner's lock must not be held.
 func (a *alarm) wait() { a.running.Wait() }
+
+// watchman has requests of a connection watched that run for long. Its timer is set by the first request and looks again as long as requests
+// follow. Its methods but fire are for the goroutine that serves the connection.
+type watchman struct {
+	watch func() // runs beside a request, from some time after its beginning until the request is over; it ends when it is told to
+
+	mu       sync.Mutex
+	timer    *time.Timer
+	armed    bool // the timer is set, or fire is about to run
+	request  bool // one is under way
+	seen     bool // it was there when the timer fired before
+	watching bool // watch runs; it was begun for the request under way
+}
+
+// begin says that a request begins.
+func (w *watchman) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.request, w.seen = true, false
+	if w.armed {
+		return
+	}
+	w.armed = true
+	if w.timer == nil {
+		w.timer = time.AfterFunc(watchAfter, w.fire)
+		return
+	}
+	w.timer.Reset(watchAfter)
+}
+
+// end says that the request is over, and tells whether it is watched: then the caller ends the watch.
+func (w *watchman) end() (watching bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	watching = w.watching
+	w.request, w.watching = false, false
+	return watching
+}
+
+// fire is called by the timer.
+func (w *watchman) fire() {
+	w.mu.Lock()
+	if w.request && !w.seen {
+		w.seen = true // it may have begun just now
+		w.timer.Reset(watchAfter)
+		w.mu.Unlock()
+		return
+	}
+	w.armed = false
+	w.watching = w.request
+	watching := w.watching
+	w.mu.Unlock()
+	if watching {
+		w.watch()
+	}
+}
